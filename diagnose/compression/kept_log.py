@@ -24,6 +24,7 @@ from diagnose.compression.facts import MOST, set_aside
 from diagnose.compression.folds import Fold, Folding, available, folds
 from diagnose.compression.numbers import Numbers, by_name
 from diagnose.compression.outliers import Watch, stand_out
+from diagnose.compression.starts import SOURCES, Begin, Starts
 from diagnose.knowledge.rules import Rule
 from diagnose.matching.databases import core
 from diagnose.matching.matcher import Matcher
@@ -299,6 +300,7 @@ class Stream:
     def __init__(self, number: int, folding: Folding | None = None) -> None:
         self.number = number
         self.folds: Any = folds(folding) if folding is not None else None
+        self.starts = Starts() if number < SOURCES else None
         self.progress = Progress()
         self.transport = Transport()
         self.blocks = Blocks()
@@ -407,6 +409,8 @@ class Compression:
         stream.transport = Transport()
         if self.folding is not None:
             stream.folds = folds(self.folding)
+        if stream.starts is not None:
+            stream.starts = Starts()
         return scans
 
     def series(self, name: str) -> tuple[int, Series] | None:
@@ -479,6 +483,11 @@ class Compression:
         folds = self.stream(source).folds
         return folds.runs()[1] if folds is not None else []
 
+    def begins(self, source: int) -> tuple[int, list[Begin]]:
+        """(how often a source says behind a failure what it said before, where it does so: the latest of them)."""
+        starts = self.stream(source).starts
+        return starts.all() if starts is not None else (0, [])
+
     def run_count(self, source: int) -> int:
         """How many runs there are behind the first one; ``runs`` only has the latest."""
         folds = self.stream(source).folds
@@ -519,9 +528,15 @@ class Compression:
             told = set_aside(scan, block, before, facts, max(0, MOST - len(self.facts)))
             self.facts += [(stream.number, words) for words in told]
         stream.cursor = scan.cursor
+        runs = stream.starts.see(block, before, scan, self.matcher.failures) if stream.starts is not None else []
         if stream.folds is not None and self.folding is not None:
             *sifted, numbers = stream.folds.sift(
-                scan.text, scan.kept, scan.cursor.line, self.folding.sounds, stream.numbers.plan
+                scan.text,
+                scan.kept,
+                scan.cursor.line,
+                self.folding.sounds,
+                stream.numbers.plan,
+                array("Q", runs).tobytes(),
             )
             if self.folding.drops:
                 _fold(scan, *sifted)

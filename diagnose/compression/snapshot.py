@@ -30,7 +30,7 @@ from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 from diagnose.packed import unpacked
 
-FORMAT = 10
+FORMAT = 11
 """the only one that is read; raised with each change of what is written here or by the core (``folds.state``)"""
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
@@ -151,6 +151,7 @@ def _stream(stream: Stream, rules: Sequence[Rule], blobs: _Blobs) -> dict[str, A
         "number": stream.number,
         "transport": stream.transport.state,
         "folds": blobs.add(stream.folds.state() if stream.folds is not None else b""),
+        "starts": stream.starts.state if stream.starts is not None else None,
         "blocks": [blobs.add(rest), overflow, bytes_in],
         "cursor": [line, content, was_kept, _id_of(rule, rules)],
         "progress": [blobs.add(stream.progress.first), blobs.add(stream.progress.last), stream.progress.last_line],
@@ -170,6 +171,8 @@ def _restored_stream(entry: dict[str, Any], numbers: dict[str, int], blobs: _Blo
     blobs = blobs.behind(entry["at"])
     if folding is not None:
         stream.folds = _restored_folds(folding, blobs.get(entry["folds"]))
+    if stream.starts is not None and entry["starts"] is not None:
+        stream.starts.state = entry["starts"]
     stream.transport.state = entry["transport"]
     rest, overflow, bytes_in = entry["blocks"]
     stream.blocks.state = blobs.get(rest), overflow, bytes_in

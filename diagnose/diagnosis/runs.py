@@ -1,16 +1,18 @@
 """The runs that one source holds, as several are appended to a file or a job is started anew: where each of them begins.
 
 A program that is started again says again what it said first. So a run begins where the first lines of a source come again, in
-their order. Folds know them, as they must keep what is new in each run (``_folds.h``). A run also begins where steps fall back
-to the beginning, and where a launcher or a scheduler had said that the one before it was over.
+their order. Folds know them, as they must keep what is new in each run (``_folds.h``). Where filters drop those lines, or the
+file begins amid a run, what comes again behind failures tells it (``compression/starts.py``), if something ended there. A run
+also begins where steps fall back to the beginning, and where a launcher or a scheduler said that the one before it was over.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
 from diagnose.compression.kept_log import Compression
@@ -29,6 +31,8 @@ _SAID: Final = re.compile(r"\s*(?P<name>time|host)\s+: (?P<value>\S+)")
 _BELOW: Final = 6
 """lines below the title of a launcher's summary in which its time and host stand"""
 _JOB_OVER: Final = re.compile(r"slurmstepd: error: \*\*\* JOB (?P<who>\d+) ON \S+ CANCELLED AT (?P<when>[\dT:-]+)")
+_ONE_BEGINNING: Final = 60
+"""the first lines of a run stand in so many"""
 _RUN_LINES: Final = 100
 _RUN_S: Final = 120.0
 """so many lines are a run, whether it fails or not, and so is one of fewer lines that went on for so long by its clock"""
@@ -56,24 +60,29 @@ class Runs:
     @classmethod
     def among(cls, sources: int, log: Compression, found: Sequence[Hypothesis], events: Sequence[Event]) -> Runs:
         """A last run that has just begun, and in which nothing failed, does not count: it is not the answer."""
-        ends: dict[int, int] = {}
+        failures: dict[int, list[int]] = {}
+        over: dict[int, list[int]] = {}
         for one in found:
-            if _fails(one) or shipped_taxonomy().has(one.reason, "stop"):
-                ends[one.event.source] = max(one.event.line, ends.get(one.event.source, 0))
+            fails = _fails(one) or shipped_taxonomy().has(one.reason, "stop")
+            if fails:
+                failures.setdefault(one.event.source, []).append(one.event.line)
+            if fails or one.ends_process:
+                over.setdefault(one.event.source, []).append(one.event.line)
         counted: dict[int, Sequence[int]] = {}
         counts: dict[int, int] = {}
         said: dict[int, list[Event]] | None = None
         for source in range(sources):
-            starts = log.runs(source)
-            forgotten = log.run_count(source) - len(starts)
+            count, starts = _starts(log, source, sorted(over.get(source, ())))
             if starts and said is None:
                 said = _by_source(events)
             lines, heard = log.lines_of(source), said.get(source, ()) if said is not None else ()
-            while starts and ends.get(source, 0) < starts[-1] and _just_began(starts[-1], lines, heard):
+            last = max(failures.get(source, ()), default=0)
+            while starts and last < starts[-1] and _just_began(starts[-1], lines, heard):
                 starts.pop()
+                count -= 1
             if starts:
                 counted[source] = starts
-                counts[source] = forgotten + len(starts)
+                counts[source] = count
         return cls(counted, counts)
 
     def last(self, source: int) -> int:
@@ -91,6 +100,27 @@ class Runs:
         most = max(self.counts, key=self.counts.__getitem__)
         last = self.last(most)
         return f"The log holds {self.count:,} runs, as its first lines come again; the last one begins in line {last:,}."
+
+
+def _starts(log: Compression, source: int, over: Sequence[int]) -> tuple[int, list[int]]:
+    """(how many runs a source holds behind its first one, where the latest of them begin). ``over``: where something ended."""
+    starts = log.runs(source)
+    told, begins = log.begins(source)
+    forgotten = max(log.run_count(source) - len(starts), told - len(begins))
+    if forgotten and starts:
+        begins = [begin for begin in begins if begin.line >= starts[0]]
+    before = 0
+    for begin, then in zip_longest(begins, begins[1:]):
+        ended = bisect_right(over, begin.failure) > bisect_right(over, before)
+        until = begin.line + _ONE_BEGINNING if then is None else min(begin.line + _ONE_BEGINNING, then.failure)
+        since = begin.failure if begin.first else begin.failure - _ONE_BEGINNING  # it may have failed amid its first lines
+        known = next((start for start in starts if since < start < until), None)
+        if known is not None:
+            starts[starts.index(known)] = min(known, begin.line)
+        elif ended:
+            insort(starts, begin.line)
+        before = begin.line
+    return forgotten + len(starts), starts
 
 
 def _by_source(events: Iterable[Event]) -> dict[int, list[Event]]:

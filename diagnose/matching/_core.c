@@ -1651,7 +1651,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     set_up_stems();
     set_up_normals();
     PyObject *m = PyModule_Create(&module);
-    if (m && PyModule_AddIntConstant(m, "API", 11)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
+    if (m && PyModule_AddIntConstant(m, "API", 12)) { Py_DECREF(m); return NULL; }  /* raised with databases.API */
     if (!m) return NULL;
     struct { const char *name; PyType_Spec *spec; } types[] = {{"Scanner", &scanner_spec}, {"Folds", &folds_spec}, {"Words", &words_spec}};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {

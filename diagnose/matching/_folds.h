@@ -65,6 +65,7 @@ typedef struct {
     u64 opened;            /* where they may be coming again; 0: they are not */
     u64 run_line, length;  /* where the latest run began; how many lines the one before it had, 0 if something failed in it */
     u64 failure;           /* the last line that sounds like a failure or that a failure rule knows */
+    u64 told_run;          /* at this line at the latest another run has begun, as the caller knows; 0: none is told */
     u32 keep, guard, dump, head, body; /* head: fold + 1 of the last regular line; body: new lines since */
     u32 run, counted;      /* runs that were found behind the first one; how many of them still count */
     u32 firsts;            /* how many first lines there are */
@@ -644,8 +645,23 @@ static int begins_anew(Folds *f, const Fold *fold, const u8 *body, size_t n, u64
     return !s->regular || s->ailing;
 }
 
-/* What Python is asked about lines */
-typedef struct { PyObject *sounds, *plan; PyThreadState *thread; } Asked;
+/* What Python is asked about lines, and the lines at which it knows that another run has begun, eight bytes each */
+typedef struct { PyObject *sounds, *plan; PyThreadState *thread; const char *runs; Py_ssize_t runs_length; } Asked;
+
+static void next_told(Folds *f, Asked *asked) {
+    if (f->state.told_run) { f->state.run++; f->told.count = 0; }
+    f->state.told_run = 0;
+    if (asked->runs_length < (Py_ssize_t)sizeof(u64)) return;
+    memcpy(&f->state.told_run, asked->runs, sizeof(u64));
+    asked->runs += sizeof(u64);
+    asked->runs_length -= (Py_ssize_t)sizeof(u64);
+}
+
+/* The caller saw a run begin that folds do not see: what fails in it is no copy of what failed before. */
+static void begin_told(Folds *f, Asked *asked, u64 line) {
+    if (!f->state.told_run) next_told(f, asked);
+    while (f->state.told_run && f->state.told_run <= line) next_told(f, asked);
+}
 
 /* The numbers of a line that sounds like a failure: it folds as it stands, so its numbers are looked for by themselves. */
 static int read_loud(Folds *f, const u8 *body, size_t n, const Kept *record, Asked *asked) {
@@ -772,6 +788,7 @@ static int fails(Folds *f, const Kept *record, const u8 *its) {
 static int place(Folds *f, const Kept *record, const u8 *its, Asked *asked, long long *lines) {
     FoldState *s = &f->state;
     if (record->line != s->line) { finish_line(f, lines); s->line = record->line; }
+    begin_told(f, asked, record->line);
     int verdict = STAYS;
     u32 guarded = s->guard;
     if (record->rule != UNKNOWN) { if (record->rule >= 0 && fails(f, record, its)) return -1; }
@@ -893,6 +910,7 @@ static int sift(Folds *f, const u8 *text, const Kept *records, size_t count, u64
         if (take(f, &records[k], text + records[k].offset, asked, lines)) return -1;
     }
     if (line > s->line) { finish_line(f, lines); s->line = 0; }
+    while (asked->runs_length) next_told(f, asked); /* the last one waits for its line */
     return 0;
 }
 
@@ -1039,7 +1057,8 @@ static PyObject *folds_result(const Folds *f, long long lines) {
                          f->kept.items ? (const char *)f->kept.items : "", (Py_ssize_t)(f->kept.count * sizeof(Kept)), lines, numbers);
 }
 
-/* sift(text, kept, line, sounds, plan) -> (text, kept, lines folded, numbers); line: the current one behind the block */
+/* sift(text, kept, line, sounds, plan, runs) -> (text, kept, lines folded, numbers); line: the current one behind the block;
+   runs: the lines at which it is known that another run has begun */
 static PyObject *folds_sift(PyObject *self, PyObject *args) {
     Folds *f = (Folds *)self;
     PyObject *text_object, *kept_object;
@@ -1047,7 +1066,8 @@ static PyObject *folds_sift(PyObject *self, PyObject *args) {
     unsigned long long line;
     char *text, *kept;
     Py_ssize_t text_length, kept_length;
-    if (!PyArg_ParseTuple(args, "SSKOO", &text_object, &kept_object, &line, &asked.sounds, &asked.plan)) return NULL;
+    if (!PyArg_ParseTuple(args, "SSKOOy#", &text_object, &kept_object, &line, &asked.sounds, &asked.plan, &asked.runs, &asked.runs_length)) return NULL;
+    if (asked.runs_length % (Py_ssize_t)sizeof(u64)) { PyErr_SetString(PyExc_ValueError, "runs are lines of eight bytes each"); return NULL; }
     if (PyBytes_AsStringAndSize(text_object, &text, &text_length) || PyBytes_AsStringAndSize(kept_object, &kept, &kept_length)) return NULL;
     if (f->busy) { PyErr_SetString(PyExc_RuntimeError, "these folds are at work in another thread"); return NULL; }
     size_t count = (size_t)kept_length / sizeof(Kept);
@@ -1075,7 +1095,7 @@ static PyObject *folds_sift(PyObject *self, PyObject *args) {
 /* close(sounds, plan) -> the same, of the lines that wait, and the line that was folded last */
 static PyObject *folds_close(PyObject *self, PyObject *args) {
     Folds *f = (Folds *)self;
-    Asked asked;
+    Asked asked = {0};
     long long lines = 0;
     if (!PyArg_ParseTuple(args, "OO", &asked.sounds, &asked.plan)) return NULL;
     if (f->busy) { PyErr_SetString(PyExc_RuntimeError, "these folds are at work in another thread"); return NULL; }
@@ -1138,7 +1158,7 @@ static void folds_dealloc(PyObject *self) {
 }
 
 static PyMethodDef folds_methods[] = {
-    {"sift", folds_sift, METH_VARARGS, "sift(text, kept, line, sounds, plan): the kept segments of one block"},
+    {"sift", folds_sift, METH_VARARGS, "sift(text, kept, line, sounds, plan, runs): the kept segments of one block"},
     {"close", folds_close, METH_VARARGS, "close(sounds, plan): the lines that wait, and the one that was folded last"},
     {"state", folds_state, METH_NOARGS, "state(): all that the next line depends on"},
     {"runs", folds_runs, METH_NOARGS, "runs(): how many runs there are behind the first one, and where the latest begin"},

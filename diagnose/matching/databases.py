@@ -24,7 +24,7 @@ try:
     from diagnose.matching import _core as core
 except ImportError:  # built without a compiler, or a checkout that was not installed
     core = None
-API = 11
+API = 12
 """how the core is called; raised here and in ``_core.c`` whenever that changes"""
 if core is not None and getattr(core, "API", None) != API:
     # Without the core there are no folds and no numbers of unknown trainers: the verdict may be another one, so this is said.

@@ -82,6 +82,7 @@ class Matcher:
         self.rules: list[Rule] = [*_RESERVED[:reserved], *rules]
         self.series: list[str] = ["step"]
         self.actions = _actions(self.rules)
+        self.failures = _failures(self.rules)
         self._lock = threading.Lock()
         self._next: Databases | None = None
         self._gone: set[int] = set(range(reserved))
@@ -154,7 +155,7 @@ class Matcher:
             self._placed |= places.keys()
             self._gone = (self._gone - new) | (idle & new)
             self.rules[:] = together
-            self.actions = _actions(self.rules)
+            self.actions, self.failures = _actions(self.rules), _failures(self.rules)
             self._next = Databases(current.base, delta, current.absorbed)
 
     def retire(self, rule_ids: Iterable[str]) -> None:
@@ -345,6 +346,11 @@ def _actions(rules: Iterable[Rule]) -> str:
     folds as if no rule knew it, Y dropped unless it is left to folds.
     """
     return "".join(map(_action, rules))
+
+
+def _failures(rules: Iterable[Rule]) -> frozenset[int]:
+    """The numbers of the rules whose lines say that something failed: those of warnings are not among them."""
+    return frozenset(number for number, rule in enumerate(rules) if rule.family == "failures" and rule.severity != "warning")
 
 
 def _action(rule: Rule) -> str:

@@ -48,6 +48,7 @@ def outcome(compression: Compression) -> dict[str, Any]:
         "counts": (counts.lines_in, counts.bytes_in, counts.lines_kept, counts.bytes_kept, counts.blank),
         "dropped": compression.dropped_by_kind(),
         "facts": compression.facts,
+        "begins": [compression.begins(source) for source in sorted(compression.streams)],
         "series": {name: repr(compression.series(name)) for name in compression.series_names},  # repr: nan is not nan
         "progress": [vars(compression.progress(source)) for source in sorted(compression.streams)],
     }

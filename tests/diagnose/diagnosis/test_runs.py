@@ -9,7 +9,8 @@ import pytest
 from diagnose.diagnosis.runs import last_start
 from diagnose.matching.databases import core
 from diagnose.matching.series import Column, Series
-from tests.support.logs import report_of
+from tests.support.logs import RAISED as UNCAUGHT
+from tests.support.logs import job_of, report_of
 
 
 def steps(*values: float) -> Series:
@@ -167,3 +168,37 @@ def test_two_jobs_of_slurm_that_were_cancelled_are_two_runs() -> None:
     report = report_of(FIRST + over.format(91, 4) + SECOND + over.format(92, 5))
     assert report.job.attempt == 2
     assert report.diagnosis.reason != "value_error"
+
+
+MODULES = """Loaded module: python3/3.11.5
+Loaded dependency [cudnn/v8.9.2-prod-cuda-12.1]: cuda/12.1
+Loaded module: cudnn/v8.9.2-prod-cuda-12.1
+"""
+
+
+@pytest.mark.parametrize("fold_after", [3, 0])
+def test_runs_whose_first_lines_are_dropped_by_filters(fold_after: int) -> None:
+    """The modules of a job script are what these runs say, before they fail."""
+    ends = ["ValueError: bad shape", "KeyError: 'depth'", "TypeError: list indices must be integers"]
+    log = "".join(MODULES + UNCAUGHT.format(what=end) for end in ends)
+    report = job_of(log, fold_after=fold_after).report()
+    assert (report.diagnosis.reason, report.job.attempt) == ("type_error", 3)
+    one_run = job_of(MODULES + UNCAUGHT.format(what=ends[0]) * 2, fold_after=fold_after).report()
+    assert (one_run.diagnosis.reason, one_run.job.attempt) == ("value_error", 1)
+
+
+def test_runs_of_a_file_whose_beginning_is_missing() -> None:
+    cancelled = "slurmstepd: error: *** JOB {} ON gpu-1 CANCELLED AT 2026-03-04T05:06:07 ***\n"
+    log = "".join(PROLOG.format(job=n) + WORK + cancelled.format(n) for n in (91, 91, 91))
+    tail = "".join(log.splitlines(keepends=True)[70:])
+    report = report_of(tail)
+    assert report.diagnosis.reason == "preempted"
+    assert report.diagnosis.root_cause is not None
+    assert report.diagnosis.root_cause.line == tail.count("\n")
+
+
+def test_what_begins_again_behind_a_failure_that_ended_nothing_is_no_run() -> None:
+    handled = "2026-03-04 05:06:07 ERROR ValueError: bad shape\n"
+    job = job_of((MODULES + WORK + handled) * 3)
+    assert job.compression.begins(0)[0] == 2
+    assert job.report().job.attempt == 1

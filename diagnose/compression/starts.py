@@ -1,0 +1,219 @@
+"""Where a source was started again, by what it says behind a failure: also where filters drop those lines, and in a tail.
+
+A program that is started again says its first lines again. Folds see it (``_folds.h``), as far as these lines reach them: a
+filter may drop all of them, and in a file whose beginning is missing they are not the first ones. So the lines behind each
+failure, up to the next one, are looked at as they came, whatever was made of them. If lines stand there that also stand at the
+beginning of the source or behind an earlier failure, in their order and each of them once, the program began anew.
+
+What a dying program and its launcher say comes behind each failure, too. So what stands behind a failure is only remembered
+where no other one follows soon. The diagnosis asks besides whether anything ended there (``diagnosis/runs.py``). Only the lines
+behind failures are read here, so this needs neither folds nor the native core, and costs little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from diagnose.matching.scan import KEPT, Cursor, Scan
+from diagnose.reading.lines import Block, clean
+from diagnose.reading.prefixes import body_start
+
+SOURCES: Final = 64
+"""so many sources of a job are looked at: with more of them, each is one rank or pod, and the job's end is in few"""
+_WINDOW: Final = 120
+"""lines behind a failure that are looked at"""
+_SPAN, _LINES, _LEAST = 60, 12, 3
+"""a program begins with so many lines at most, in so many; fewer tell nothing"""
+_FIRST: Final = 3
+"""one of so many first lines of a beginning comes again; else it only goes on where a failure interrupted it"""
+_OPENINGS: Final = 8
+"""beginnings that are remembered beside that of the source: the latest"""
+_OFTEN: Final = 2
+"""a short run may follow another one without a failure between them; what the source says more often is no beginning"""
+_BEGINS: Final = 64
+"""the latest that are remembered"""
+_LONG: Final = 400
+_DIGITS: Final = b"0123456789"
+_NO_START: Final = re.compile(
+    rb"[ \t]|Traceback \(most|During handling of the above|The above exception was"
+    rb"|frame #|#\d|@ |\*\*\*|\d+:? +0x|\[<?[0-9a-f]{6}|at [\w.$<>/]+\(|\S+\+0x"
+)
+"""frames and dumps, and what each traceback says"""
+_WORDS: Final = re.compile(rb"(?<![A-Za-z])[A-Za-z]{2,}+[^A-Za-z]++[A-Za-z]{2}")
+_SEGMENT: Final = re.compile(rb"[^\n\r\0]+")
+_RULE_AT: Final = 4
+"""where the rule stands in a record, in words of four bytes"""
+
+
+class Begin(NamedTuple):
+    """The source says behind a failure what it said before."""
+
+    line: int
+    """the first of those lines"""
+    failure: int
+    """the line of the failure"""
+    first: bool
+    """whether they are the first lines of the source"""
+
+
+class _Failure(NamedTuple):
+    line: int
+    start: int
+    end: int
+    """where it stands in its block"""
+    ends: bool
+    """whether it is more than a warning"""
+
+
+class Starts:
+    """The starts of one source, while it is read."""
+
+    def __init__(self) -> None:
+        self.begins: list[Begin] = []
+        self.count = 0
+        """of all, also of those that are no longer remembered"""
+        self._known: list[list[int]] = []
+        """beginnings: that of the source, then those behind failures"""
+        self._failure, self._open, self._until = 0, True, _WINDOW
+        """the line of the last failure (0: none yet), whether the lines behind it are looked at, and up to which line"""
+        self._seems = False
+        """whether a beginning that is known seems to stand there: what it says once more is none"""
+        self._within = False
+        """whether the last block ended within a line"""
+        self._said: dict[int, list[int]] = {}
+        """what stands there -> [its first line, how often it stands there], in the order of the lines"""
+
+    @property
+    def state(self) -> list[Any]:
+        """All that the next block depends on."""
+        said = [[key, *values] for key, values in self._said.items()]
+        return [self.begins, self.count, self._known, self._failure, self._open, self._until, self._seems, self._within, said]
+
+    @state.setter
+    def state(self, state: list[Any]) -> None:
+        begins, self.count, self._known, self._failure, self._open, self._until, self._seems, self._within, said = state
+        self.begins = [Begin(*one) for one in begins]
+        self._said = {key: values for key, *values in said}
+
+    def see(self, block: Block, before: Cursor, scan: Scan, ends: Set[int]) -> list[int]:
+        """Look at what a block holds. ``ends``: the rules whose lines are failures, and not only warnings.
+
+        Returns the lines at which it seems that another run has begun: they depend on the lines before them alone.
+        """
+        within, self._within = self._within, block.data[-1:] != b"\n"
+        rules = memoryview(scan.kept).cast("i")[_RULE_AT :: KEPT.size // 4].tolist()
+        if not self._open and ends.isdisjoint(rules):
+            return []
+        data, decided = bytes(block.data), []
+        failures = _failures(scan, rules, ends)
+        line, at = (before.line + 1, _behind(data, 0)) if within else (before.line, 0)
+        failed = next(failures, None)
+        while self._open or failed is not None:
+            if failed is not None and (failed.line <= line or not self._open):
+                if failed.line >= line:
+                    if self._open and failed.start > at and self._look(data, at, line):  # it is not in the first segment
+                        decided.append(line)
+                    line, at = failed.line + 1, _behind(data, failed.end)
+                if failed.ends and failed.line != self._failure:
+                    self._close(cut=True)
+                    self._failure, self._open, self._until = failed.line, True, failed.line + _WINDOW
+                failed = next(failures, None)
+            elif line > self._until:
+                self._close(cut=False)
+            elif at >= len(data):
+                break
+            else:
+                if self._look(data, at, line):
+                    decided.append(line)
+                line, at = line + 1, _behind(data, at)
+        return decided
+
+    def all(self) -> tuple[int, list[Begin]]:
+        """(how many there are, the latest of them), with the one that the last lines tell of."""
+        begin = self._found() if self._open else None
+        return self.count + (begin is not None), [*self.begins, *([begin] if begin is not None else [])][-_BEGINS:]
+
+    def _look(self, data: bytes, at: int, line: int) -> bool:
+        """Look at the first segment of the line that begins at ``at``. Returns whether a beginning is known with it."""
+        found = _SEGMENT.match(data, at, at + _LONG)
+        text = clean(found[0]) if found is not None else b""
+        body = text[body_start(text) :]
+        if _NO_START.match(body) or not _WORDS.search(body):
+            return False
+        key = int.from_bytes(blake2b(text.translate(None, _DIGITS), digest_size=6).digest(), "little")
+        if (said := self._said.get(key)) is not None:
+            said[1] += 1
+            return False
+        known = any(key in known for known in self._known)
+        if known or self._telling(line):
+            self._said[key] = [line, 1]
+        if not known or self._seems or self._found() is None:
+            return False
+        self._seems = True
+        return True
+
+    def _telling(self, line: int) -> bool:
+        """Whether a line may be one of those that a program begins with."""
+        first = next(iter(self._said.values()), None)
+        return first is None or (line - first[0] < _SPAN and len(self._said) < _LINES)
+
+    def _close(self, *, cut: bool) -> None:
+        """The lines behind a failure were looked at; ``cut``: up to another one."""
+        if not self._open:
+            return
+        begin = self._found()
+        if begin is not None:
+            self.begins = [*self.begins, begin][-_BEGINS:]
+            self.count += 1
+        else:
+            self._remember(cut=cut)
+        self._said, self._open, self._seems = {}, False, False
+
+    def _found(self) -> Begin | None:
+        """The beginning that stands behind the last failure, if it is one that is known."""
+        if not self._failure:
+            return None
+        for number, known in enumerate(self._known):
+            often = _OFTEN if number == 0 else 1
+            at, came, first = 0, 0, 0
+            for key, (line, times) in self._said.items():
+                if times > often or key not in known[at:]:
+                    continue
+                at = known.index(key, at) + 1
+                if not came and at > _FIRST:
+                    break  # it goes on with its beginning, which a failure interrupted
+                came += 1
+                first = first or line
+            if came >= _LEAST and 2 * came >= len(known):
+                return Begin(first, self._failure, number == 0)
+        return None
+
+    def _remember(self, *, cut: bool) -> None:
+        source = not self._known
+        if cut and not source:
+            return  # its last words, perhaps
+        often = _OFTEN if source else 1
+        told = [key for key, (_, times) in self._said.items() if times <= often]
+        own = list(islice(told, _LINES))
+        if source:
+            self._known.append(own if len(own) >= _LEAST else [])
+        elif len(own) >= _LEAST:
+            self._known = [self._known[0], *self._known[1:][-_OPENINGS + 1 :], own]
+
+
+def _failures(scan: Scan, rules: Sequence[int], ends: Set[int]) -> Iterator[_Failure]:
+    """The lines that failure rules know, in a block."""
+    for number, rule in enumerate(rules):
+        if rule >= 0:
+            line, _, _, _, _, start, end = KEPT.unpack_from(scan.kept, number * KEPT.size)
+            yield _Failure(line, start, end, rule in ends)
+
+
+def _behind(data: bytes, at: int) -> int:
+    """Where the line behind the one at ``at`` begins."""
+    end = data.find(b"\n", at)
+    return end + 1 if end >= 0 else len(data)
