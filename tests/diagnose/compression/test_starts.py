@@ -25,7 +25,7 @@ RULES = [
     Rule("died", "failures", r"\wError: ", reason="runtime_error", layer="user"),
     Rule("odd", "failures", "^odd: ", reason="runtime_error", layer="user", severity="warning"),
 ]
-MATCHERS = {engine: Matcher(RuleSet.of(RULES), engine) for engine in ("plain", best_engine())}
+MATCHERS: dict[str, Matcher] = {engine: Matcher(RuleSet.of(RULES), engine) for engine in ("plain", best_engine())}
 PROLOG = "Loaded module compilers/gcc-{n}\nLoaded module toolkit/cuda-12\nsetting width of {n}12 units\nreading the words\n"
 STEPS = "".join(f"step {n} of 900\n" for n in range(40))
 DIED = 'Traceback (most recent call last):\n  File "/work/garden.py", line 9, in <module>\n    dig()\nValueError: bed {n}\n'
