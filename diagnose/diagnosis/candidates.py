@@ -409,7 +409,7 @@ class _Reading:
             if (found := self.log.series(name)) is not None:
                 source, whole = found
                 named = self.log.streams[source].named
-                start = last_start(named.get("step"), named.get("loss"), self.found.runs.last(source))
+                start = last_start(named.get("step"), named.get("loss"), named.get("epoch"), self.found.runs.last(source))
                 its = whole.since(start) if start else whole
                 if its.count:
                     series[name] = source, its

@@ -133,10 +133,17 @@ _AN_ERROR_RATE = re.compile(
     r"(?i)\b\w{0,80}(?:error|err|loss)\w{0,80}(?:(?: (?:is|was|of|norm|rate))?\W{1,3}|(?: [a-z]+){1,5} {0,2}= {0,4})"
     r"-?\d+\.\d+(?:e[-+]?\d+)?"
 )
+_A_RATE = re.compile(
+    r"(?i)\b(?:\w+[ _-])?\w{1,40}[ _-](?:rate|ratio|percentage|fraction)s?\b\W{0,3}[=:]\W{0,2}\d+(?:\.\d+)?(?![\w.])"
+    r"|\b\w{1,40}[ _-](?:cases|episodes|samples|seeds|ids|indices)\b\W{0,3}[=:]\W{0,3}\d[\d, ]{0,2000}(?:\]|$)"
+)
+"""how often something happened in what was tried, or in which of its cases: a measurement, whatever is counted"""
 _ENDED_WELL = re.compile(
     r"(?i)\b(?:terminated|exit(?:ed|ing|s)?|ended|stopp(?:ed|ing)|aborted|cancell?ed|killed|interrupted|shut(?:ting)? ?down)"
     r" (?:successfully|normally|cleanly|gracefully|of (?:its|their) own accord)\b(?!,? but)"
 )
+_A_COUNT = re.compile(r"(?:rate|ratio|percentage|fraction|case|episode|sample|seed|id|indice)s?\W{0,3}[=:]\W{0,3}\d")
+"""stands in whatever ``_A_RATE`` finds"""
 _FULL_PATH = re.compile(r"(?<![\w.)/])(?:\w+:/)?/[\w.@%+=~-]+(?:/[\w.@%+=~-]*)*")
 """a path, or an address: the words in it are names"""
 _NONE_IN_CHINESE = re.compile(
@@ -213,6 +220,8 @@ _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 
 _BAR = re.compile(r".*\d%\|[^|]{0,400}\|[^\]]{0,200}/(?:s|it|\w+)\b[^\]]{0,200}\](?=\S)")
 """a bar of progress that another message was written behind, in the same line"""
+_STREAM = re.compile(r"[^\n]{0,60}?\b(?:ERROR|WARNING|INFO)\b[^\w\n]{1,5}std(?:err|out)\b[^\w\n]{1,5}")
+"""a logger that stands for a stream of the program, as those of FastChat and LLaVA do"""
 _PLAIN_WORD = re.compile(r"[\"'(]?[A-Za-z][a-z]*(?:['’-][a-z]+)?[.,;:!?)\"']{0,3}\Z|[.,;:!?'\"-]+\Z").match
 _TEXT_WORDS, _TEXT_SHARE = 30, 0.9
 """of so many words, so large a share are plain ones"""
@@ -265,6 +274,7 @@ CALM = Likeness()
 def likeness(text: str, body: str) -> Likeness:
     """How a line sounds. ``text`` is the whole line, ``body`` the message without its prefix."""
     named = _level(_head(text))
+    body = _of_stream(body)
     leveled = named in ("fatal", "error")
     exception = _EXCEPTION.search(body) is not None
     exit_ = leaves(body)
@@ -313,7 +323,14 @@ def _bar(text: str) -> re.Match[str] | None:
 def _head(text: str) -> str:
     """Where a logger's level is looked for: the beginning of the line, or of what was written behind a bar of progress."""
     bar = _bar(text)
-    return text[:HEAD] if bar is None else text[bar.end() : bar.end() + HEAD]
+    return _of_stream(text if bar is None else text[bar.end() :])[:HEAD]
+
+
+def _of_stream(text: str) -> str:
+    """What the program wrote to a stream, where a logger is called by that stream: its level stands for the stream."""
+    if "std" not in text[:HEAD] or (stream := _STREAM.match(text)) is None:
+        return text
+    return text[stream.end() :]
 
 
 def sounds(text: bytes, start: int) -> bool:
@@ -374,6 +391,8 @@ def _without_none(body: str) -> str:
         body = _IS_NONE.sub("", body)
     if "." in body and ("err" in low or "loss" in low):
         body = _AN_ERROR_RATE.sub("", body)
+    if _A_COUNT.search(low) is not None:
+        body = _A_RATE.sub("", body)
     return body if body.isascii() else _NONE_IN_CHINESE.sub("", body)
 
 

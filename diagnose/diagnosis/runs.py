@@ -16,6 +16,7 @@ from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
 from diagnose.compression.kept_log import Compression
+from diagnose.diagnosis.detectors.course import means
 from diagnose.diagnosis.evidence import Event
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.knowledge.taxonomy import shipped_taxonomy
@@ -142,12 +143,23 @@ def _fails(one: Hypothesis) -> bool:
     return (one.fatal or one.ends_process) and not one.symptom
 
 
-def last_start(steps: Series | None, losses: Series | None = None, start: int = 0) -> int:
+def last_start(steps: Series | None, losses: Series | None = None, epochs: Series | None = None, start: int = 0) -> int:
     """The line where the numbers of the last run begin; 0 where there is one run only, as far as they tell.
 
-    ``start``: where its first lines stand. If steps go on there at a later one, the job went on from a checkpoint.
+    ``start``: where its first lines stand. If steps go on there at a later one, the job went on from a checkpoint. Epochs
+    count where the log tells no step.
     """
-    return max(_fell_back(steps), _other_program(losses), start if _falls_back_at(start, steps) else 0)
+    counted = _counted(epochs) if steps is None else (steps.column("line"), steps.column("step"))
+    return max(_fell_back(*counted), _other_program(losses), start if _falls_back_at(start, steps) else 0)
+
+
+def _counted(epochs: Series | None) -> tuple[Sequence[float], Sequence[float]]:
+    """(line, epoch), as two columns."""
+    if epochs is None:
+        return (), ()
+    places, values = means(epochs)
+    lines = epochs.column("line")
+    return [lines[place] for place in places], values
 
 
 def _falls_back_at(start: int, steps: Series | None) -> bool:
@@ -169,11 +181,8 @@ def _other_program(losses: Series | None) -> int:
     return int(lines[at])
 
 
-def _fell_back(steps: Series | None) -> int:
+def _fell_back(lines: Sequence[float], values: Sequence[float]) -> int:
     """The line of the first step behind which no step falls back to the beginning; 0 where none ever did."""
-    if steps is None:
-        return 0
-    lines, values = steps.column("line"), steps.column("step")
     start, before = 0, values[0] if values else 0.0
     for at in range(1, len(values) - _POINTS):
         if values[at] <= _FRESH * before and values[at] < before:

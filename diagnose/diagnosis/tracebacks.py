@@ -69,7 +69,7 @@ _EXCEPTION = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\([A-Za-z_. ]+\))?)(?::(?=\s|$)\s?(?P<message>.*)|\s*$)", re.DOTALL
 )
 _CLASS = re.compile(
-    r"(?:.*\.)?(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration|Warning|Failure|Timeout|Expired|Group|Empty|Full|Died"
+    r"(?:.*\.)?_?(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration|Warning|Failure|Timeout|Expired|Group|Empty|Full|Died"
     r"|Unsupported|Failed|Resources|Required|NotFound|Abort|Denied)|Exception|(?<=\.)(?:Error|Failure)|[a-z]\w*\.error|error|gaierror"
     r"|timeout|herror|Empty|Full)"
     r"(?:\(.*\))?\Z"

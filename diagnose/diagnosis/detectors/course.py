@@ -25,6 +25,8 @@ class Anomaly:
     sustained: bool = True
     to_the_end: bool = False
     """no value after it is a number: steps after it are no progress"""
+    rose: bool = False
+    """a number rose and is one still"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
             stays = "; it has not come down yet." if waits else " and stayed there."
             sentence += stays if sustained else ", and came down again."
             reason = "loss_anomaly" if sustained and not waits and end - at >= _FEWEST else None
-            spike = Anomaly("loss", reason, source, first.line, sentence, first.step, last.step, sustained)
+            spike = Anomaly("loss", reason, source, first.line, sentence, first.step, last.step, sustained, rose=True)
             at = end + _BASE // 2
         else:
             at += 1

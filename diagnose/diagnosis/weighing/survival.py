@@ -35,6 +35,7 @@ _PROCESS = re.compile(r"\(\w+ pid=(\d+(?:, ip=[^)\s]+)?)[,)]")
 _SPEAKS_ON = 20
 """a logger that speaks so many lines later is no part of the end of its process"""
 _BAR = re.compile(r"\d%\|")
+_EARLY = re.compile(r"(?i)\bearly[ _-]?stopp(?:ing|ed)\b|\bstopp(?:ing|ed) early\b")
 
 
 class Survival:
@@ -53,6 +54,9 @@ class Survival:
     def judge(self, one: Hypothesis) -> None:
         """Give it the signals of what the job survived."""
         if one.detector is not None and one.kind != "dump":
+            if one.detector.rose and self._stopped_early(one):
+                one.signals["well_again"] = 1.0
+                one.recovered = True
             return
         again = self.restarts.after(one)
         if again or self._speaks_on(one) or ((self._went_on(one) or self.work.goes_on(one)) and not self.flushed_behind(one)):
@@ -69,6 +73,11 @@ class Survival:
         if caught and self.scene.ends[one.event.source] - one.event.line > LAST_LINES:
             one.ignored = True
         one.recovered = bool(one.signals) or one.ignored
+
+    def _stopped_early(self, one: Hypothesis) -> bool:
+        """Whether the program stopped by itself, because its loss fell no more: its best weights are from before the rise."""
+        events = (event for event in self.scene.evidence.events if event.source == one.event.source)
+        return any(event.line > one.event.line and _EARLY.search(event.body[:200]) is not None for event in events)
 
     def announced(self) -> None:
         """A logger's line of trouble is overcome with the exception that it announced."""

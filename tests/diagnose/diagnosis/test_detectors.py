@@ -214,3 +214,13 @@ def test_overflows_to_the_floor_are_an_anomaly_and_a_few_are_not() -> None:
     few = [1.0, 0.5, 0.25, 0.125]
     assert report_of(run(few) + steps(1, 5) + run(few)).outcome == "healthy"  # two short rows are not one long row
     assert report_of(run(few + few)).outcome == "healthy"  # it rose again
+
+
+def test_a_program_that_stops_because_its_loss_fell_no_more_has_not_failed() -> None:
+    rising = [2 / n + 0.1 for n in range(1, 80)] + [0.3 + n / 20 for n in range(8)]
+    log = "".join(f"| Epoch: {n} /1000 | Train Loss: {loss:.4f} | Patience: 3 /10 |\n" for n, loss in enumerate(rising))
+    stopped = "Early stopping at epoch 87\nBest model loaded from epoch 79\n"
+    assert report_of(log + stopped).outcome == "healthy"
+    assert report_of("early stopping is on\n" + log + "writing the results\n").diagnosis.reason == "loss_anomaly"
+    lost = log.replace("Loss: 0.", "Loss: nan # 0.")
+    assert report_of(lost + stopped).diagnosis.reason == "loss_anomaly"

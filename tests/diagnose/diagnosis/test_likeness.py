@@ -55,6 +55,11 @@ AT = "2026-01-01 10:00:00"
         (f"{AT} warn [zlink] failed to open x", {"soft"}, False),
         (f"{AT} info [zlink] failed to open x", {"info"}, False),
         (f"{AT} error: 0.0123 at epoch 3", set(), False),
+        (f"{AT} | ERROR | stderr | INFO:     Started server process [4711]", set(), False),
+        (f"{AT} | ERROR | stderr | loading shards: 100%", set(), False),
+        (f"{AT} | ERROR | stderr | KeyError: 'x'", {"exception"}, True),
+        (f"{AT} | ERROR | stdlib | no room", {"error"}, True),
+        (f"{AT} | ERROR | stderr | FATAL: no room", {"fatal"}, True),
     ],
 )
 def test_a_line_has_one_level_and_is_loud_if_it_sounds_like_an_end(text: str, sounds: set[str], loud: bool) -> None:
@@ -86,6 +91,13 @@ def test_a_count_of_none_speaks_for_itself_and_not_for_the_rest_of_its_line(line
         ("configure: error: no acceptable C compiler found", True),
         ("run.rb:4:in `run': no width (ZorchError)", True),
         ("Reason: Unhandled zorch in user code.", True),
+        ("Testing success rate: 0.92, collision rate: 0.07, timeout rate: 0.01, nav time: 15.42", False),
+        ("failure rate = 3", False),
+        ("failure rate: high, the timeout is over", True),
+        ("Timeout cases: 49, 299", False),
+        ("Timeout cases: 49 of gpu-3 did not answer, unreachable", True),
+        ("timed out on shards: 49, 299", True),
+        ("failed request ids: 17, 18", True),
     ],
 )
 def test_a_number_and_a_check_of_a_build_are_no_failures(line: str, heard: bool) -> None:

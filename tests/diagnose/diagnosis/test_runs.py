@@ -37,6 +37,14 @@ def test_the_loss_of_the_run_before_is_no_measure() -> None:
     assert report_of(first + second.replace("step ", "step 40")).diagnosis.reason == "loss_anomaly"
 
 
+def test_epochs_count_where_no_step_is_told() -> None:
+    def trained(level: float) -> str:
+        return "".join(f"Epoch {n}: Train Loss {level + 1 / (n + 20):.4f}\n" for n in range(100))
+
+    assert report_of(trained(0.01) + trained(3.0)).outcome == "healthy"
+    assert report_of(trained(0.01) + trained(3.0).replace("Epoch ", "Epoch 20")).diagnosis.reason == "loss_anomaly"
+
+
 def test_losses_that_get_steps_are_another_programs() -> None:
     losses = Series()
     column = Column.empty()

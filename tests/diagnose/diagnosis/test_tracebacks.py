@@ -54,6 +54,7 @@ def test_a_bare_exception_and_one_with_a_module() -> None:
         (1, 3, "AssertionError", ""),
         (4, 6, "pkg.mod.SomeError", "no"),
     ]
+    assert shown(frames + "pkg._C._SomeError: no\n") == [(1, 3, "pkg._C._SomeError", "no")]
 
 
 @pytest.mark.parametrize(
