@@ -100,7 +100,10 @@ AREAS: dict[str, Area] = {
         ("tests/diagnose/diagnosis",),
         deselected=(f"{_ROOT_CAUSE}::test_very_many_faults", f"{_ROOT_CAUSE}::test_whatever_the_log_holds"),
     ),
-    "detectors": Area("diagnose/diagnosis/detectors/*.py", ("tests/diagnose/diagnosis/test_detectors.py",)),
+    "detectors": Area(
+        "diagnose/diagnosis/detectors/*.py",
+        ("tests/diagnose/diagnosis/test_detectors.py", "tests/diagnose/compression/test_contradiction.py"),
+    ),
 }
 OURS = "not server and not browser and not model"
 RESULTS = ROOT / "benchmarks" / ".cache" / "mutation.json"

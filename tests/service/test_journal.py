@@ -207,6 +207,27 @@ def test_zeros_at_the_end_are_a_torn_tail(tmp_path: Path) -> None:
     assert segment.stat().st_size == size
 
 
+def test_the_next_record_is_found_wherever_a_piece_of_the_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session(tmp_path, (A, b"before\n"), (A, b"x" * 90), (A, b"after\n"))
+    (segment,) = tmp_path.glob("*.journal")
+    data = bytearray(segment.read_bytes())
+    at = data.index(b"x" * 90)
+    for place in range(at - 90, at + 30):
+        data[place] ^= 0xFF
+    segment.write_bytes(data)
+    for piece in range(9, 70):
+        monkeypatch.setattr("service.segments._PIECE", piece)
+        found = [record.data for record in surviving(tmp_path) if isinstance(record, Record) and not record.lost]
+        assert found == [b"before\n", b"after\n"], piece
+
+
+def test_a_name_may_be_as_long_as_it_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session(tmp_path, (A, b"one\n"))
+    for longest, read in ((len(A.as_bytes()), [b"one\n"]), (len(A.as_bytes()) - 1, [])):
+        monkeypatch.setattr("service.segments._LONGEST_NAME", longest)
+        assert [record.data for record in surviving(tmp_path) if isinstance(record, Record)] == read
+
+
 def test_a_log_that_holds_records_cannot_pass_one_off(tmp_path: Path) -> None:
     """Who knows how records look writes one of another job into a log: it is not found when the record around it is damaged."""
     forged = b"".join(framed(0x1234, 99, DATA, B.as_bytes(), 0, 0, 1, b"isolate node n7\n"))

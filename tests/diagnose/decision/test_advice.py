@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from diagnose.decision.advice import advise
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from tests.support.logs import report_of, steps
+from tests.support.cases import policy
+from tests.support.logs import job_of, report_of, steps
 
 XID = "Mar 04 07:09:47 gpu-13 kernel: [812345.670] NVRM: Xid (PCI:0000:8a:00): {}, pid=4105, name=python, x\n"
 
@@ -38,6 +42,14 @@ def test_a_loss_that_went_wrong_says_from_where_and_what_to_skip() -> None:
     assert action.restart_from.step < 101
     assert action.skip_batches is not None
     assert action.skip_batches[0] < 101 <= action.skip_batches[1]
+
+
+def test_batches_are_skipped_only_where_the_job_rolls_back(tmp_path: Path) -> None:
+    job = job_of("".join(steps(n, n, 6 - n / 100) for n in range(1, 101)) + steps(101, 110, 11.0))
+    finding = job.finding(job.evidence())
+    assert advise(finding, shipped_policy()).skip_batches is not None
+    action = advise(finding, policy(tmp_path, "actions: {loss_anomaly: {kind: none, why: A person looks.}}"))
+    assert (action.kind, action.skip_batches, action.restart_from) == ("none", None, None)
 
 
 def test_a_name_that_is_missing_in_the_jobs_own_code() -> None:

@@ -160,6 +160,10 @@ def ended(kind: Any, said: str = "Slurm says so") -> Ending:
         pytest.param("node_failure", "healthy", "healthy", "node_failure", "restart", id="the-log-stops-with-its-node"),
         pytest.param("node_failure", "failed", "key_error", "key_error", "fix_code", id="a-bug-stays-a-bug"),
         pytest.param("out_of_memory", "failed", "native_crash", "host_out_of_memory", "fix_config", id="killed-for-memory"),
+        pytest.param(
+            "out_of_memory", "failed", "connection_error", "host_out_of_memory", "fix_config", id="who-lost-the-killed"
+        ),
+        pytest.param("out_of_memory", "failed", "key_error", "key_error", "fix_code", id="a-bug-stays-one-without-memory"),
         pytest.param("failed", "failed", "hang", "hang", "restart", id="the-log-knows-why"),
         pytest.param("failed", "healthy", "healthy", "healthy", "none", id="nobody-knows-why"),
         pytest.param("completed", "healthy", "healthy", "healthy", "none", id="well"),
@@ -511,6 +515,7 @@ def test_without_the_cluster_an_isolation_needs_a_yes(tmp_path: Path) -> None:
         pytest.param("hang", (failed(1),), "start-up", "fix_config", "owner", id="twice-is-not"),
         pytest.param("hang", (failed(1, group="other"),), "start-up", "restart", "nobody", id="another-failure-before"),
         pytest.param("hang", (failed(1, steps=(0, 50)),), "start-up", "restart", "nobody", id="that-one-had-trained"),
+        pytest.param("hang", (failed(1, phase="training"),), "start-up", "restart", "nobody", id="in-steps-that-nobody-told"),
         pytest.param(
             "connection_error", (failed(1, "connection_error"),), "start-up", "retry_later", "nobody", id="more-patience"
         ),
