@@ -45,8 +45,10 @@ from service.store.flush import Flush, JudgedReport
 
 log = logging.getLogger("diagnose.attempts")
 
-_SLICE = 1 << 20
-"""bytes that one attempt may read before it is another one's turn"""
+_SLICE, _LEAST_SLICE = 1 << 20, 1 << 16
+"""bytes that one attempt may read before it is another one's turn: few at first, and more where they are read quickly"""
+_TURN_S = 0.5
+"""of the processor, in which no attempt begins another record: what is written to be slow does not keep others waiting"""
 _BEHIND_S = 5.0
 _GRACE_S = 1.0
 """an attempt that is loaded because bytes came is not silent yet"""
@@ -177,6 +179,8 @@ class LiveAttempt:
         """the kind of job, once enough was read"""
         self.read_bytes = 0
         """it only grows, so other threads may read it"""
+        self._slice = _LEAST_SLICE
+        """bytes of the next turn"""
         self._analysis: Job | None = None
         self._readings = [Reading.of(state, job, opened.number) for state in opened.sources]
         self._labels = dict(opened.labels)
@@ -359,7 +363,8 @@ class LiveAttempt:
         job.compression.matcher = matcher  # its workload's own matcher or the general one: both number the rules alike
         read = 0
         blocked = False
-        while self.inbox.items and read < _SLICE:
+        began = time.thread_time()
+        while self.inbox.items and read < self._slice and time.thread_time() - began < _TURN_S:
             if self._rows.weight > self._settings.unstored_job or self._host.unstored > self._settings.unstored_all:
                 blocked = True
                 break
@@ -370,6 +375,8 @@ class LiveAttempt:
             finally:
                 self.read_bytes += size
                 self._host.read(size)
+        quick = time.thread_time() - began < _TURN_S
+        self._slice = min(_SLICE, 2 * self._slice) if quick else _LEAST_SLICE
         self._do_what_is_due(job, at_leisure)
         if blocked:
             self._times.retry = self._clock.steady() + _BLOCKED_S
@@ -382,7 +389,7 @@ class LiveAttempt:
         if item.kind != DATA or not items:
             return item, len(item.data)
         parts, size, end = [item.data], len(item.data), item.offset + len(item.data)
-        while items and size < _SLICE and item.continued(items[0], end):
+        while items and size < self._slice and item.continued(items[0], end):
             after = items.popleft()
             parts.append(after.data)
             size += len(after.data)

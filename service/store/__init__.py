@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from diagnose.errors import DiagnoseError, said_first
@@ -77,7 +77,12 @@ class Store:
     @staticmethod
     def in_folder(folder: Path) -> Store:
         """The store in a data folder: a SQLite file, which is the default."""
-        return Store(f"sqlite:///{folder / 'diagnose.db'}")
+        return Store.at(folder / "diagnose.db")
+
+    @staticmethod
+    def at(path: Path) -> Store:
+        """The store in a SQLite file, whatever signs its path has: in a URL some of them mean something."""
+        return Store(URL.create("sqlite", database=str(path)).render_as_string())
 
     def migrate(self) -> None:
         """Bring the tables up to date."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 
 import pytest
+import regex
 
+from diagnose.knowledge.rules import load
+from diagnose.matching import shapes
 from tests.support.expressions import Expression, expressions, slow
 
 BOUNDED = {
@@ -40,6 +43,21 @@ def test_no_expression_takes_far_longer_for_a_longer_text() -> None:
     assert len(asked) > 400
     assert set(BOUNDED) <= {one.place for one in asked}, "what is gone needs no exception"
     found = [str(told) for one in asked if one.place not in BOUNDED and (told := slow(one))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_expression_of_a_shipped_rule_takes_far_longer_for_a_longer_line() -> None:
+    """Those that search lines: for numbers, and where Hyperscan cannot decide alone. One line of a job's once took 28 s."""
+    asked = [
+        Expression(f"{rule.id}.{name}", re.compile(pattern.encode()), True) for rule in load() for name, pattern in rule.metrics
+    ]
+    for rule in load():
+        if shapes.analyse([rule.pattern])[rule.pattern].confirmed:
+            asked.append(Expression(rule.id, regex.compile(rule.pattern.encode()), True))
+    assert len(asked) > 150
+    found = [str(told) for one in asked if (told := slow(one))]
     assert not found, "\n".join(found)
 
 

@@ -11,7 +11,6 @@ import itertools
 import os
 import shutil
 import socket
-import tempfile
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -72,7 +71,7 @@ class OtlpGrpc:
         # before it is read, and a stranger's takes no memory.
         handler = grpc.stream_unary_rpc_method_handler(self._export)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Export": handler}),))
-        self._folder = _made_folder()
+        self._folder = _made_folder(settings.data)
         self._server.add_insecure_port(f"unix:{quote(str(self._folder / 'server'))}")  # gRPC reads it as a URI
         await self._server.start()
         await self._listener.start()
@@ -163,16 +162,17 @@ class _Caller:
         return who if tenant is None else who.within(tenant)
 
 
-def _made_folder() -> Path:
-    """Nobody else may look into it."""
-    made = Path(tempfile.mkdtemp(prefix="diagnose-"))
+def _made_folder(data: Path) -> Path:
+    """Nobody else may look into it. The data folder is ours alone, so what is there was left by a service that was killed."""
+    made = data / "grpc"
     if len(os.fsencode(made)) > _LONGEST_FOLDER:
-        made.rmdir()
         raise DiagnoseError(
             "the path is too long for a socket, which OTLP over gRPC needs",
-            where=str(made.parent),
-            remedy="set TMPDIR to a folder with a shorter path, such as /tmp",
+            where=str(made),
+            remedy=f"give a folder whose path has at most {_LONGEST_FOLDER - len('/grpc')} bytes with --data",
         )
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(mode=0o700)
     return made
 
 

@@ -126,7 +126,7 @@ def salvage(path: Path) -> dict[str, int]:
     """
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
-    store = Store(f"sqlite:///{fresh}")
+    store = Store.at(fresh)
     try:
         with contextlib.closing(sqlite3.connect(path)) as old:
             upgrade(store.engine, to=str(old.execute("select version_num from alembic_version").fetchone()[0]))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -216,6 +217,16 @@ def test_an_undecided_filter_keeps_and_an_undecided_failure_keeps(monkeypatch: p
         matcher = Matcher(RuleSet((rule("evil", r"(?=(a+)+$)(a|aa)+$|(?<=x)y|(a*)*!(?=z)", family),)), FAST[-1])
         kept = scan_all(matcher, [evil + b"\n"])["kept"]
         assert [text for _, _, _, text in kept] == [evil]
+
+
+@pytest.mark.parametrize("engine", ["core", "plain"])
+def test_a_number_that_takes_long_to_find_in_a_long_line_is_given_up(engine: EngineName) -> None:
+    """Also where the expression comes from a file: a line of 64 KB once took half a minute."""
+    rule = Rule("slow", "filters", "^iter ", kind="metric", metrics=(("loss", r"(\d+)[\d.]*$"),), file="site.yaml")
+    began = time.thread_time()
+    scan = Matcher(RuleSet.of([rule]), engine).scan(next(iter(Blocks().feed(b"iter " + b"3" * 60_000 + b"x\n"))), Cursor())
+    assert time.thread_time() - began < 2.0
+    assert (scan.lines, scan.numbers) == (1, {})
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129])

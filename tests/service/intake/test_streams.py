@@ -566,28 +566,45 @@ def test_a_call_has_one_message(crowded: Site) -> None:
             assert (caught.value.code(), words in caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
-def test_a_folder_for_temporary_files_with_any_name_will_do_for_grpc(tmp_path: Path) -> None:
+def test_a_data_folder_with_any_name_will_do_for_grpc(tmp_path: Path) -> None:
     """gRPC tells the other end's name as an address on the web, so it was not known, and each export was told to come again."""
     import grpc
 
-    shipper = token(tmp_path / "data", "shipper", "--role", "ingest")
     (port,) = free_ports(1)
     ours = tempfile.TemporaryDirectory(prefix="a b%20c", dir="/tmp")
-    with (
-        ours as folder,
-        Server(tmp_path / "data", TMPDIR=folder, DIAGNOSE_SERVE_GRPC_PORT=str(port)),
-        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
-    ):
-        channel.unary_unary(EXPORT)(b"", metadata=(("authorization", f"Bearer {shipper}"),), timeout=30)
+    with ours as folder:
+        shipper = token(Path(folder) / "data", "shipper", "--role", "ingest")
+        with (
+            Server(Path(folder) / "data", DIAGNOSE_SERVE_GRPC_PORT=str(port)),
+            grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+        ):
+            channel.unary_unary(EXPORT)(b"", metadata=(("authorization", f"Bearer {shipper}"),), timeout=30)
 
 
-def test_a_folder_for_temporary_files_that_is_too_deep_for_grpc_is_named(tmp_path: Path) -> None:
+def test_a_data_folder_that_is_too_deep_for_grpc_is_named(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     deep = tmp_path / ("deep" * 30)
-    deep.mkdir()
-    server = Server(tmp_path / "data", TMPDIR=str(deep), DIAGNOSE_SERVE_GRPC_PORT=str(port))
+    server = Server(deep, DIAGNOSE_SERVE_GRPC_PORT=str(port))
     with pytest.raises(AssertionError, match="did not start"), server:
         pass
-    assert "set TMPDIR to a folder with a shorter path" in server.log
-    assert str(deep) in server.log
-    assert not list(deep.iterdir())
+    assert "the path is too long for a socket" in server.log
+    assert f"{deep}/grpc" in server.log
+
+
+def test_what_a_killed_service_left_of_grpc_is_gone_with_the_next_start(tmp_path: Path) -> None:
+    import grpc
+
+    places, data = tmp_path / "places", tmp_path / "data"
+    places.mkdir()
+    shipper = token(data, "shipper", "--role", "ingest")
+    (port,) = free_ports(1)
+    known = (("authorization", f"Bearer {shipper}"),)
+    server = Server(data, TMPDIR=str(places), DIAGNOSE_SERVE_GRPC_PORT=str(port))
+    for killed in (True, False):
+        with server, grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            channel.unary_unary(EXPORT)(b"", metadata=known, timeout=30)
+            sockets = [path for path in (*data.rglob("*"), *places.rglob("*")) if path.is_socket()]
+            assert len(sockets) == 2, sockets
+            if not killed:
+                assert server.stop() == 0
+    assert not [path for path in (*data.rglob("*"), *places.rglob("*")) if path.is_socket()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from diagnose.compression.snapshot import StoredLine
 from diagnose.compression.workload import Fingerprint
-from diagnose.knowledge.rules import Rule
+from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import Scan
 from diagnose.report import Report
@@ -522,7 +523,7 @@ def test_a_slice_at_a_time() -> None:
     case = Case()
     for _ in range(3):
         case.push(b"x" * 999_999 + b"\n", key=1)
-    assert [case.work(), case.work()] == [True, False]
+    assert [case.work(), case.work(), case.work()] == [True, True, False]
     assert case.attempt.read_bytes == 3_000_000
 
 
@@ -624,3 +625,26 @@ def test_it_leaves_the_memory_only_when_nothing_of_it_is_only_there() -> None:
     assert attempt.scanner.release(attempt)
     assert attempt.closed
     attempt.let_go()
+
+
+def test_what_takes_long_to_read_is_read_in_short_turns() -> None:
+    """Each line costs the time limit of a search. A turn of a megabyte of them once took more than a minute."""
+    slow = Rule("slow", "filters", r"^slow ", kind="metric", metrics=(("loss", r"(\d+)[\d.]*$"),))
+    case, mine = Case(), Matcher(RuleSet.of([slow]), "plain")
+    for number in range(16):
+        case.push(b"".join(b"slow %d %d %sx\n" % (number, line, b"3" * 8000) for line in range(8)))
+    began = time.thread_time()
+    assert case.attempt.work(mine), "there is more to read, and it is another one's turn"
+    assert time.thread_time() - began < 4.0
+    while case.attempt.work(mine):
+        pass
+    assert not case.attempt.waits
+
+
+def test_what_is_read_quickly_is_read_in_large_pieces() -> None:
+    case, turns = Case(), 1
+    for number in range(64):
+        case.push(b"iteration %d loss 0.5\n" % number * 3000)
+    while case.work():
+        turns += 1
+    assert turns < 12

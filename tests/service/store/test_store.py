@@ -61,6 +61,18 @@ def test_a_database_of_another_version_is_refused_in_one_sentence_and_left_as_it
     assert store.read(lambda c: c.exec_driver_sql("select version_num from alembic_version").scalar()) == "9999"
 
 
+def test_a_folder_may_have_signs_that_mean_something_in_a_url(tmp_path: Path) -> None:
+    folder = tmp_path / "a b%20c#d"
+    folder.mkdir()
+    store = Store.in_folder(folder)
+    store.migrate()
+    again = Store(store.url)  # as processes beside the service open it
+    assert again.read(lambda connection: connection.execute(select(func.count()).select_from(t.jobs)).scalar()) == 0
+    assert (folder / "diagnose.db").is_file()
+    store.close()
+    again.close()
+
+
 def test_only_the_connection_that_writes_keeps_much_of_the_database_in_memory(tmp_path: Path) -> None:
     """SQLite's own memory is per connection, and a dozen of them read: it grew with the jobs that a service had seen."""
     store = Store.in_folder(tmp_path)
