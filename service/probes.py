@@ -32,6 +32,8 @@ _STANDS_S = 60.0
 _JUMP_S = 2.0
 _REMEMBERED_S = 3600.0
 _PROBE = "probe"
+_ROOM = 8 << 20
+"""bytes that must have room on the disk of the journal: a push may be that large"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +101,19 @@ class Probes:
         return running.result() if done else silent
 
     def _write_file(self) -> str | None:
-        """Write to disk as the journal does."""
+        """Write to disk as the journal does, where the largest push still has room."""
         path = self._folder / _PROBE
         try:
-            file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            path.unlink(missing_ok=True)
+            file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
+                if hasattr(os, "posix_fallocate"):  # not on macOS
+                    os.posix_fallocate(file, 0, _ROOM)
                 os.write(file, b"x" * 4096)
                 os.fdatasync(file)
             finally:
                 os.close(file)
+                path.unlink()  # it must not take the room that it looks for, nor find that of its own next time
         except OSError as error:
             return f"the journal's folder {self._folder} cannot be written: {error.strerror}"
         return None

@@ -22,7 +22,7 @@ from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.tracebacks import assemble
 from diagnose.model.prompts import MOST_CHARACTERS, shown
 from diagnose.reading.prefixes import clock
-from diagnose.redaction.text import Redactor
+from diagnose.redaction.text import LEFT_OUT, Redactor, holds_value
 
 _LONGEST = 2000
 """characters of a line that are looked at; ``shown`` leaves out more"""
@@ -398,7 +398,7 @@ def _redacted(evidence: Evidence, events: Sequence[Event], redactor: Redactor, *
     plain: dict[int, str] = {}
     texts: dict[int, str] = {}
     for own in evidence.by_source():
-        for event, text in zip(own, redactor.lines([event.text[:_LONGEST] for event in own]), strict=True):
+        for event, text in zip(own, _in_place(own, redactor), strict=True):
             plain[id(event)] = text
             origin = evidence.sources[event.source].origin
             rank = f" rank {origin.rank}" if event.rank is None and origin.rank is not None else ""
@@ -407,6 +407,21 @@ def _redacted(evidence: Evidence, events: Sequence[Event], redactor: Redactor, *
     # Names of files and nodes come from outside too. Text that was redacted before changes only in these names.
     told = [redactor.redact(texts[id(event)]).text if hosts else texts[id(event)] for event in events]
     return [plain[id(event)] for event in events], told
+
+
+def _in_place(own: Sequence[Event], redactor: Redactor) -> list[str]:
+    """The texts of one file's events without secrets: what a value is of may stand in a line before it that was not kept."""
+    lines: list[str] = []
+    places: list[int] = []
+    before = 0
+    for event in own:
+        if event.line > before + 1 and holds_value(event.text):
+            lines.append(LEFT_OUT)
+        before = event.line
+        places.append(len(lines))
+        lines.append(event.text[:_LONGEST])
+    told = redactor.lines(lines)
+    return [told[place] for place in places]
 
 
 def _names(evidence: Evidence) -> list[str]:

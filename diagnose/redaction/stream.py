@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from diagnose.redaction.gate import gate
-from diagnose.redaction.text import holds_value, redact, together
+from diagnose.redaction.text import LEFT_OUT, holds_value, redact, together
 
 REACH = 16_384
 """most bytes between the beginning of a private key and its end"""
@@ -62,14 +62,20 @@ class LineConcealer:
         """bytes that may still belong to a key"""
         self._before = ""
         """the line before, which may name what this one holds"""
+        self._number = 0
 
-    def line(self, text: str) -> str:
+    def line(self, text: str, number: int | None = None) -> str:
+        """``number``: of the line in its log; None: nothing was left out before it."""
+        if number is not None and number > self._number + 1:
+            self._before = LEFT_OUT
+        self._number = number if number is not None else self._number
         before, self._before = self._before, text[-_NAME:] or self._before
         told = together(before, text) if holds_value(text) else redact(text).text
+        data = text.encode("utf-8", "replace")
         if self._left > 0:
-            self._left = 0 if _KEY_ENDS.search(text.encode("utf-8", "replace")) else self._left - len(text)
+            self._left = 0 if _KEY_ENDS.search(data) else self._left - len(data)
             return _KEY_BODY.sub("<private_key>", told)
-        if (begins := _KEY_BEGINS.search(data := text.encode("utf-8", "replace"))) and not _KEY_ENDS.search(data, begins.end()):
+        if (begins := _KEY_BEGINS.search(data)) and not _KEY_ENDS.search(data, begins.end()):
             self._left = REACH
         return told
 

@@ -43,6 +43,8 @@ _LISTED = re.compile(
 _VALUE_ALONE = re.compile(r"""\s{0,80}["']?value["']?[ \t]{0,9}[:=]""", re.IGNORECASE)
 _UNNAMED = re.compile(r"""(?im)^([ \t]{0,80}["']?value)(["']?[ \t]{0,9}[:=][ \t]{0,9})""")
 """a value whose name stands in a line that may not be here: only if it looks random is it a secret"""
+LEFT_OUT = "- name: PASSWORD"
+"""stands for lines that are not here, before a value that one of them may have named: a value without its name says little"""
 _QUERY = re.compile(r"([?&;][A-Za-z0-9_.%\-]++)(=)(?=[^&\s])")
 _SCHEME = re.compile(r"""(?:\\{0,3}["'])?(?i:bearer|basic|digest|negotiate|token|apikey)[ \t]++(?=[^\s"'])""")
 

@@ -68,6 +68,8 @@ async def occurrences(
     before: Annotated[float | None, Query(ge=0, le=1e12, description="`at` of the last one of the page before")] = None,
 ) -> dict[str, Any]:
     rows = await service.read(who, lambda connection: reading.occurrences(connection, group, limit=limit, before=before))
+    if not rows and await service.read(who, lambda connection: reading.group(connection, group)) is None:
+        raise _unknown(group)
     return {"occurrences": rows}
 
 

@@ -58,7 +58,7 @@ class Rows:
             raw = scan.text[at : at + length]
             text = ascii_[at : at + length] if ascii_ is not None else raw.decode("utf-8", "replace")
             if redact:
-                text = reading.secrets.line(text)
+                text = reading.secrets.line(text, line)
                 raw = text.encode()
             exact = None if ascii_ is not None or text.encode() == raw else raw
             rule: str | None = None

@@ -38,13 +38,13 @@ def number(live: Live, name: str) -> float:
 
 
 @contextmanager
-def full_disk(pid: int = 0) -> Iterator[None]:
-    """No file may grow: the kernel refuses what is written, as where a disk is full."""
+def full_disk(pid: int = 0, room: int = 0) -> Iterator[None]:
+    """No file may grow beyond ``room``: the kernel refuses what is written, as where a disk is full."""
     import signal
 
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, before[1]))
     try:
         yield
     finally:
@@ -64,6 +64,23 @@ def test_a_disk_that_cannot_be_written_is_found_and_told(tmp_path: Path) -> None
         hands.passed += 2
         assert (await probes.found()).problems == []
         assert number(live, "diagnose_disk_up") == 1
+
+    probing(tmp_path, check)
+
+
+def test_a_disk_where_a_probe_has_room_and_a_push_has_none_is_told(tmp_path: Path) -> None:
+    """The probe once found the room that it had taken itself: a full disk was ready where the database was elsewhere."""
+
+    async def check(live: Live, probes: Probes, hands: Hands) -> None:
+        assert (await probes.found()).problems == []
+        assert not (live.journal.folder / "probe").exists()
+        hands.passed += 2
+        with full_disk(room=1 << 20):
+            found = await probes.found()
+        assert found.disk is not None
+        assert not (live.journal.folder / "probe").exists()
+        hands.passed += 2
+        assert (await probes.found()).disk is None
 
     probing(tmp_path, check)
 

@@ -6,6 +6,11 @@ import random
 
 import pytest
 
+from diagnose.agent.retrieval import Material
+from diagnose.job import Job
+from diagnose.knowledge.rules import Rule, RuleSet
+from diagnose.matching.matcher import Matcher
+from diagnose.reading.sources import Source
 from diagnose.redaction.stream import LineConcealer
 from diagnose.redaction.text import redact
 from tests.support.logs import job_of
@@ -48,3 +53,24 @@ def test_a_plain_value_is_shown() -> None:
     assert [concealer.line(line) for line in ("- name: HOME", "  value: /root", "  value: 4096", "value: true")] == [
         "- name: HOME", "  value: /root", "  value: 4096", "value: true",
     ]  # fmt: skip
+
+
+def test_a_value_whose_name_was_dropped_is_a_secret() -> None:
+    """A filter may drop the line of the name: what is left of it says nothing, and may be a password."""
+    concealer = LineConcealer()
+    lines = {4: "- name: HOME", 5: "  value: /root", 8: "  value: CorrectHorse", 9: "went on", 12: "  value: 4096"}
+    told = [concealer.line(text, number) for number, text in lines.items()]
+    assert told[:2] == ["- name: HOME", "  value: /root"]
+    assert "CorrectHorse" not in told[2]
+    assert told[3] == "went on"
+
+
+def test_a_model_is_shown_no_value_whose_name_was_dropped() -> None:
+    rules = RuleSet.of([Rule("names", "filters", r"^- name: \S+$")])
+    log = "begins\n- name: HF_PASSWORD\n  value: CorrectHorse\nValueError: it broke\n"
+    job = Job("j", [Source("log", None)], Matcher(rules))
+    job.feed(0, log.encode())
+    job.close(0)
+    material = Material(job.evidence())
+    assert any("value: " in text for text in material.texts)
+    assert not any("CorrectHorse" in text for text in [*material.texts, *material.plain])
