@@ -47,7 +47,9 @@ class Around:
 
     def saved(self, path: str | Path, step: int, *, cost_s: float | None = None, **facts: float | str | bool | None) -> None:
         """Another writer has finished a checkpoint. ``cost_s``: how much time the training lost by it."""
+        (Path(path) / marks.NAME).unlink(missing_ok=True)  # of what was there before: after a roll-back a step comes again
         manifest.seal(Path(path), step, facts)
+        self.keeper.forget(Path(path))
         if self._run is not None:
             self._run.checkpoint(step, path, cost_s=cost_s)
         self.keeper.saved()

@@ -22,6 +22,7 @@ from diagnose.quantities import MIB
 BLOCK = 16 * MIB
 PIECE = MIB // 2
 _NICE = 10
+"""above the training's own"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ class Hasher:
 def give_way() -> None:
     """Let the training have the processor first, in this thread: only Linux knows a priority per thread."""
     with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        training = os.getpriority(os.PRIO_PROCESS, os.getpid())  # of the first thread
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), training + _NICE)  # the kernel knows none above 19
 
 
 def block_of(file: int, number: int, buffer: bytearray) -> tuple[int, int]:

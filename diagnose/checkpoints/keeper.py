@@ -97,6 +97,12 @@ class Keeper:
         """All alarms are over at this step."""
         self.alarms = [one if one.over is not None else replace(one, over=step) for one in self.alarms]
 
+    def forget(self, path: Path) -> None:
+        """What is known of what was in this folder before: another program writes a step again in its place."""
+        with self._lock:
+            self._read.pop(path, None)
+            self._doubts.pop(path, None)
+
     def saved(self) -> None:
         """A checkpoint was completed."""
         with self._lock:

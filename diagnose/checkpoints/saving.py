@@ -183,8 +183,9 @@ class Checkpoints:
             due, ending, between = bool(told[0]), bool(told[1]), int(told[2])
             self._next_look = step + between
         self._look_s = time.monotonic() - began
+        ends = ending and not self._ending
         self._ending = self._ending or ending
-        return due
+        return due or ends  # what was saved after the signal and before all ranks heard of it is older
 
     def listen(self, *numbers: signal.Signals) -> None:
         """Save now when one of these signals comes to this rank: SIGTERM and SIGUSR1 if none is named. In the main thread."""

@@ -80,7 +80,7 @@ class Beside:
     def due(self, step: int, loss: float | None = None, *, writing: bool = False) -> bool:
         """A step is done: whether to save now, the same on all ranks. ``writing``: the last checkpoint is not complete."""
         self.asking.stepped(writing)
-        if self.around is not None and loss is not None:
+        if self.around is not None:
             self._note(step, loss)
         if step < self._next_look:
             return False
@@ -94,8 +94,11 @@ class Beside:
             told = self._agreed(told)
             self._next_look = step + int(told[2])
         self._look_s = time.monotonic() - began
-        self.ending = self.ending or bool(told[1])
-        return bool(told[0])
+        ends = bool(told[1]) and not self.ending
+        self.ending = self.ending or ends
+        return (
+            bool(told[0]) or ends
+        )  # a save after the signal and before the ranks heard of it has fulfilled the wish, and is older
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -109,11 +112,13 @@ class Beside:
         agreed: list[Any] = numbers.tolist()
         return agreed
 
-    def _note(self, step: int, loss: float) -> None:
+    def _note(self, step: int, loss: float | None) -> None:
         assert self.around is not None
         assert self._losses is not None
-        if self._run is not None:
+        if self._run is not None:  # also without a loss: the service's word comes with the answer
             self._run.progress(step, loss=loss)
+        if loss is None:
+            return
         if not math.isfinite(loss):
             self.around.keeper.alarm(step, f"the loss is {loss}")
         self._losses.note(step, loss)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from diagnose.checkpoints.around import Around
@@ -36,6 +37,21 @@ def test_what_another_program_wrote_is_sealed_judged_and_verified(tmp_path: Path
     assert (found.step, found.path) == (100, tmp_path / "checkpoint-100")
     assert "Passed over: checkpoint-200: model.safetensors: bytes 0 to" in found.why
     assert told.told[-1] == (200, False)
+
+
+def test_a_step_that_is_written_again_in_its_place_is_judged_anew(tmp_path: Path) -> None:
+    for step in (100, 200):
+        Around(tmp_path).saved(trainer(tmp_path, step), step)
+    weights = tmp_path / "checkpoint-200" / "model.safetensors"
+    flip(weights, weights.stat().st_size - 3)
+    around = Around(tmp_path)
+    assert around.resume().step == 100
+    shutil.rmtree(tmp_path / "checkpoint-200")
+    for before in (None, "diagnose-verdict.json"):  # some writers clear the folder, and some do not
+        if before is not None:
+            (tmp_path / "checkpoint-200" / before).write_text('{"good": false, "why": "it was damaged", "at": 1.0}')
+        around.saved(trainer(tmp_path, 200) if before is None else tmp_path / "checkpoint-200", 200)
+        assert Around(tmp_path).resume().step == 200
 
 
 def test_one_that_nobody_sealed_is_taken_if_it_is_complete(tmp_path: Path) -> None:

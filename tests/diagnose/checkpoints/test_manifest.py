@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -115,3 +117,18 @@ def test_each_bit_of_a_manifest_counts(tmp_path: Path) -> None:
         except manifest.ManifestError:
             continue
         assert read == made, f"byte {at}"
+
+
+def test_a_thread_gives_way_to_the_training_whatever_its_own_priority_is() -> None:
+    """A training that was started with nice 10 had a writer of the same priority."""
+    if sys.platform != "linux":
+        return
+    script = (
+        "import os, threading\nfrom diagnose.checkpoints.hashes import give_way\n"
+        "def work():\n give_way()\n give_way()\n print(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))\n"
+        "one = threading.Thread(target=work)\none.start()\none.join()\nprint(os.getpriority(os.PRIO_PROCESS, 0))\n"
+    )
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    done = subprocess.run(["nice", "-n", "7", sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    training = min(own + 7, 19)
+    assert done.stdout.split() == [str(min(training + 10, 19)), str(training)], done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import shutil
 import threading
 import time
@@ -384,6 +385,15 @@ def asked_on_one(rank: int, folder: str) -> tuple[list[int], bool]:
             break
     checkpoints.close()
     return saved_at, checkpoints.ending
+
+
+def test_a_save_before_all_ranks_heard_of_the_end_is_not_the_last(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, every_s=math.inf)
+    checkpoints.asking.now, checkpoints.asking.ending = "the signal SIGTERM", True
+    checkpoints.save(4, state(4))  # by a rule of the training's own
+    assert (checkpoints.due(5), checkpoints.ending) == (True, True)
+    assert not checkpoints.due(6), "once"
+    checkpoints.close()
 
 
 def test_a_signal_to_one_rank_is_heard_by_all(tmp_path: Path) -> None:
