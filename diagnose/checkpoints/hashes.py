@@ -11,6 +11,7 @@ Blocks make the check parallel also within one file, and say where in the file t
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import zlib
@@ -62,8 +63,13 @@ class Hasher:
 def give_way() -> None:
     """Let the training have the processor first, in this thread: only Linux knows a priority per thread."""
     with contextlib.suppress(OSError, AttributeError):
-        training = os.getpriority(os.PRIO_PROCESS, os.getpid())  # of the first thread
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), training + _NICE)  # the kernel knows none above 19
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _training() + _NICE)  # the kernel knows none above 19
+
+
+@functools.cache  # a process that only writes does it in its first thread
+def _training() -> int:
+    """The priority of the training: that of the first thread, before it gave way itself."""
+    return os.getpriority(os.PRIO_PROCESS, os.getpid())
 
 
 def block_of(file: int, number: int, buffer: bytearray) -> tuple[int, int]:
