@@ -13,10 +13,11 @@ behind failures are read here, so this needs neither folds nor the native core, 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Sequence, Set
-from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from diagnose.matching.scan import KEPT, Cursor, Scan
 from diagnose.reading.lines import Block, clean
@@ -25,7 +26,7 @@ from diagnose.reading.prefixes import body_start
 SOURCES: Final = 64
 """so many sources of a job are looked at: with more of them, each is one rank or pod, and the job's end is in few"""
 _WINDOW: Final = 120
-"""lines behind a failure that are looked at"""
+"""lines behind a failure that are looked at, if some in the first half are known"""
 _SPAN, _LINES, _LEAST = 60, 12, 3
 """a program begins with so many lines at most, in so many; fewer tell nothing"""
 _FIRST: Final = 3
@@ -36,6 +37,8 @@ _OFTEN: Final = 2
 """a short run may follow another one without a failure between them; what the source says more often is no beginning"""
 _BEGINS: Final = 64
 """the latest that are remembered"""
+_BUDGET, _SHARE = 1500, 1000
+"""so many lines are looked at for nothing, and one in so many more: of a source that tells of failures all the time"""
 _LONG: Final = 400
 _DIGITS: Final = b"0123456789"
 _NO_START: Final = re.compile(
@@ -44,9 +47,12 @@ _NO_START: Final = re.compile(
 )
 """frames and dumps, and what each traceback says"""
 _WORDS: Final = re.compile(rb"(?<![A-Za-z])[A-Za-z]{2,}+[^A-Za-z]++[A-Za-z]{2}")
-_SEGMENT: Final = re.compile(rb"[^\n\r\0]+")
+_LINE: Final = re.compile(rb"[^\n]*+")
+_SEGMENT: Final = re.compile(rb"[^\n\r\0]*+")
 _RULE_AT: Final = 4
 """where the rule stands in a record, in words of four bytes"""
+_LINE_OF: Final = struct.Struct("<Q")
+"""how a record begins"""
 
 
 class Begin(NamedTuple):
@@ -78,8 +84,12 @@ class Starts:
         """of all, also of those that are no longer remembered"""
         self._known: list[list[int]] = []
         """beginnings: that of the source, then those behind failures"""
+        self._keys: set[int] = set()
+        """all that stands in them"""
         self._failure, self._open, self._until = 0, True, _WINDOW
         """the line of the last failure (0: none yet), whether the lines behind it are looked at, and up to which line"""
+        self.looked, self._since = 0, 0
+        """how many lines were looked at since a beginning was found, and where that was"""
         self._seems = False
         """whether a beginning that is known seems to stand there: what it says once more is none"""
         self._within = False
@@ -91,13 +101,16 @@ class Starts:
     def state(self) -> list[Any]:
         """All that the next block depends on."""
         said = [[key, *values] for key, values in self._said.items()]
-        return [self.begins, self.count, self._known, self._failure, self._open, self._until, self._seems, self._within, said]
+        window = [self._failure, self._open, self._until, self._seems, self._within, self.looked, self._since]
+        return [self.begins, self.count, self._known, window, said]
 
     @state.setter
     def state(self, state: list[Any]) -> None:
-        begins, self.count, self._known, self._failure, self._open, self._until, self._seems, self._within, said = state
+        begins, self.count, self._known, window, said = state
+        self._failure, self._open, self._until, self._seems, self._within, self.looked, self._since = window
         self.begins = [Begin(*one) for one in begins]
         self._said = {key: values for key, *values in said}
+        self._keys = {key for known in self._known for key in known}
 
     def see(self, block: Block, before: Cursor, scan: Scan, ends: Set[int]) -> list[int]:
         """Look at what a block holds. ``ends``: the rules whose lines are failures, and not only warnings.
@@ -106,9 +119,15 @@ class Starts:
         """
         within, self._within = self._within, block.data[-1:] != b"\n"
         rules = memoryview(scan.kept).cast("i")[_RULE_AT :: KEPT.size // 4].tolist()
-        if not self._open and ends.isdisjoint(rules):
-            return []
-        data, decided = bytes(block.data), []
+        if not self._open:
+            if ends.isdisjoint(rules):
+                return []
+            last = next(number for number in range(len(rules) - 1, -1, -1) if rules[number] in ends)
+            (failure,) = _LINE_OF.unpack_from(scan.kept, last * KEPT.size)
+            if not self._may_look(failure):  # then none before it may be looked behind either
+                self._failure = failure
+                return []
+        data, decided = block.data, []
         failures = _failures(scan, rules, ends)
         line, at = (before.line + 1, _behind(data, 0)) if within else (before.line, 0)
         failed = next(failures, None)
@@ -120,9 +139,9 @@ class Starts:
                     line, at = failed.line + 1, _behind(data, failed.end)
                 if failed.ends and failed.line != self._failure:
                     self._close(cut=True)
-                    self._failure, self._open, self._until = failed.line, True, failed.line + _WINDOW
+                    self._failure, self._open, self._until = failed.line, self._may_look(failed.line), failed.line + _WINDOW
                 failed = next(failures, None)
-            elif line > self._until:
+            elif line > self._until or (line == self._failure + _SPAN + 1 and self._keys.isdisjoint(self._said)):
                 self._close(cut=False)
             elif at >= len(data):
                 break
@@ -137,24 +156,27 @@ class Starts:
         begin = self._found() if self._open else None
         return self.count + (begin is not None), [*self.begins, *([begin] if begin is not None else [])][-_BEGINS:]
 
-    def _look(self, data: bytes, at: int, line: int) -> bool:
+    def _look(self, data: bytes | memoryview, at: int, line: int) -> bool:
         """Look at the first segment of the line that begins at ``at``. Returns whether a beginning is known with it."""
+        self.looked += 1
         found = _SEGMENT.match(data, at, at + _LONG)
-        text = clean(found[0]) if found is not None else b""
-        body = text[body_start(text) :]
-        if _NO_START.match(body) or not _WORDS.search(body):
+        raw = found[0] if found is not None else b""
+        said = raw.translate(None, _DIGITS)  # this is asked of every line here: what takes longer comes behind it
+        key = crc32(said) << 9 | len(said)
+        if (known := self._said.get(key)) is not None:
+            known[1] += 1
             return False
-        key = int.from_bytes(blake2b(text.translate(None, _DIGITS), digest_size=6).digest(), "little")
-        if (said := self._said.get(key)) is not None:
-            said[1] += 1
+        comes_again = key in self._keys
+        if not (comes_again or self._telling(line)) or not _says(raw):
             return False
-        known = any(key in known for known in self._known)
-        if known or self._telling(line):
-            self._said[key] = [line, 1]
-        if not known or self._seems or self._found() is None:
+        self._said[key] = [line, 1]
+        if not comes_again or self._seems or self._found() is None:
             return False
         self._seems = True
         return True
+
+    def _may_look(self, failure: int) -> bool:
+        return self.looked <= _BUDGET + (failure - self._since) // _SHARE
 
     def _telling(self, line: int) -> bool:
         """Whether a line may be one of those that a program begins with."""
@@ -169,25 +191,28 @@ class Starts:
         if begin is not None:
             self.begins = [*self.begins, begin][-_BEGINS:]
             self.count += 1
+            self.looked, self._since = 0, self._failure
         else:
             self._remember(cut=cut)
         self._said, self._open, self._seems = {}, False, False
 
     def _found(self) -> Begin | None:
         """The beginning that stands behind the last failure, if it is one that is known."""
-        if not self._failure:
+        if not self._failure or len(self._keys & self._said.keys()) < _LEAST:
             return None
         for number, known in enumerate(self._known):
             often = _OFTEN if number == 0 else 1
-            at, came, first = 0, 0, 0
-            for key, (line, times) in self._said.items():
-                if times > often or key not in known[at:]:
-                    continue
-                at = known.index(key, at) + 1
-                if not came and at > _FIRST:
-                    break  # it goes on with its beginning, which a failure interrupted
-                came += 1
-                first = first or line
+            here = {key: at for at, key in enumerate(known) if key in self._said and self._said[key][1] <= often}
+            if len(here) < _LEAST or 2 * len(here) < len(known):
+                continue
+            place, came, first = -1, 0, 0
+            for key, (line, _) in self._said.items():
+                if here.get(key, -1) > place:
+                    place = here[key]
+                    if not came and place >= _FIRST:
+                        break  # it goes on with its beginning, which a failure interrupted
+                    came += 1
+                    first = first or line
             if came >= _LEAST and 2 * came >= len(known):
                 return Begin(first, self._failure, number == 0)
         return None
@@ -203,6 +228,14 @@ class Starts:
             self._known.append(own if len(own) >= _LEAST else [])
         elif len(own) >= _LEAST:
             self._known = [self._known[0], *self._known[1:][-_OPENINGS + 1 :], own]
+        self._keys = {key for known in self._known for key in known}
+
+
+def _says(raw: bytes) -> bool:
+    """Whether a line says something: two words, which are no frame."""
+    text = clean(raw)
+    body = text[body_start(text) :]
+    return _NO_START.match(body) is None and _WORDS.search(body) is not None
 
 
 def _failures(scan: Scan, rules: Sequence[int], ends: Set[int]) -> Iterator[_Failure]:
@@ -213,7 +246,7 @@ def _failures(scan: Scan, rules: Sequence[int], ends: Set[int]) -> Iterator[_Fai
             yield _Failure(line, start, end, rule in ends)
 
 
-def _behind(data: bytes, at: int) -> int:
-    """Where the line behind the one at ``at`` begins."""
-    end = data.find(b"\n", at)
-    return end + 1 if end >= 0 else len(data)
+def _behind(data: bytes | memoryview, at: int) -> int:
+    """Where the line behind the one at ``at`` begins. Blocks are not copied for this."""
+    found = _LINE.match(data, at)
+    return (found.end() if found is not None else at) + 1

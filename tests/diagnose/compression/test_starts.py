@@ -156,3 +156,13 @@ def test_what_failed_in_an_earlier_run_stays_in_a_later_one() -> None:
         return count
 
     assert kept((run + PROLOG + STEPS + strange * 3 + end).format(n=1)) > kept((run + STEPS + strange * 3 + end).format(n=1))
+
+
+def test_a_source_that_tells_of_failures_all_the_time_is_looked_at_in_part() -> None:
+    compression = Compression(MATCHERS[best_engine()])
+    talk = "".join(f"sowing bed {n} of the {'abcdefgh'[n % 8] * 3} garden\n" * 3 + DIED.format(n=n) for n in range(4000))
+    compression.feed(0, talk.encode())
+    starts = compression.stream(0).starts
+    assert starts is not None
+    assert starts.looked <= 1500 + talk.count("\n") // 1000 + 120
+    compression.kept.close()
