@@ -8,6 +8,7 @@ from diagnose.diagnosis.evidence import Event, normal
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.runs import launched_again as launches
 from diagnose.diagnosis.vocabulary import Sought
+from diagnose.diagnosis.weighing.deaths import Deaths
 from diagnose.diagnosis.weighing.scene import Scene
 
 _BEFORE_LINES, _OWN, _OWN_LEAST, _SPAN_LINES = 120, 12, 6, 300
@@ -28,6 +29,7 @@ class Restarts:
         self.scene = scene
         self.over: set[tuple[int, int]] = set()
         """(source, line) where a run was over before another one began"""
+        self._deaths = Deaths(scene)
         self._launches: dict[int, list[int]] = {}
         self._own: dict[int, dict[str, list[int]]] = {}
 
@@ -39,6 +41,7 @@ class Restarts:
             or self._launched_again(one)
             or self._begun_again(one)
             or self._executes_again(one)
+            or self._died_again(one)
         )
 
     def _started_anew(self, one: Hypothesis) -> bool:
@@ -87,6 +90,13 @@ class Restarts:
             for later in self.scene.found.hypotheses
             if _ends(later)
         )
+
+    def _died_again(self, one: Hypothesis) -> bool:
+        """Whether the program ended behind it at a place that its start could not reach, or could not have left."""
+        if not self._deaths.again(one):
+            return False
+        self.over.add((one.event.source, one.event.line))
+        return True
 
     def _executes_again(self, one: Hypothesis) -> bool:
         """Whether a batch system says behind it that the job runs again."""
