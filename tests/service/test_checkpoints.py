@@ -80,8 +80,9 @@ def test_killed_and_damaged_it_trains_as_if_nothing_had_happened(
 def test_gone_wrong_it_goes_back_by_the_words_of_the_service(server: Server, tmp_path: Path) -> None:
     """Nobody approves anything: the second attempt takes the roll-back that the service proposes."""
     train(tmp_path, "--steps", "160", "--poison", "100:106", server=server, job="spiked")
-    until = time.monotonic() + 60
-    while not server.get("/v1/actions", job="spiked")["actions"] and time.monotonic() < until:
+    until = time.monotonic() + 180
+    while not any(one["kind"] == "rollback_and_skip" for one in server.get("/v1/actions", job="spiked")["actions"]):
+        assert time.monotonic() < until, f"no roll-back was proposed: {server.get('/v1/jobs/spiked/report')['diagnosis']}"
         time.sleep(0.2)
     printed = train(
         tmp_path, "--steps", "170", "--poison", "100:106", "--take-proposed", server=server, job="spiked", attempt=2
