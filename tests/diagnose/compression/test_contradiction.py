@@ -39,8 +39,16 @@ FALLS, RISES = course(), course()[::-1]
         (series(FALLS, told=False), series(course(3.0), told=False)),
         (series(FALLS, told=False), series(RISES, told=False)),
         (series(FALLS), series([-value for value in FALLS], told=False)),
+        (series(FALLS), series(course(2.0)[:5])),
     ],
-    ids=["others at one step", "one rises", "another size without steps", "one rises, without steps", "another sign"],
+    ids=[
+        "others at one step",
+        "one rises",
+        "another size without steps",
+        "one rises, without steps",
+        "another sign",
+        "at five steps",
+    ],
 )
 def test_these_contradict(one: Series, other: Series) -> None:
     assert contradict(one, other)
@@ -56,8 +64,17 @@ def test_these_contradict(one: Series, other: Series) -> None:
         (series(FALLS), series(RISES[:3])),
         (series(FALLS), series([NAN] * 60)),
         (series(FALLS, told=False), series(FALLS[:10], told=False)),
+        (series(FALLS, told=False), series([value * (3 - 2 * n / 59) for n, value in enumerate(FALLS)], told=False)),
     ],
-    ids=["rounded", "a part of it", "a noisy mean of it", "too few", "not a number", "too few without steps"],
+    ids=[
+        "rounded",
+        "a part of it",
+        "a noisy mean of it",
+        "too few",
+        "not a number",
+        "too few without steps",
+        "it began higher",
+    ],
 )
 def test_these_may_both_be_right(one: Series, other: Series) -> None:
     assert not contradict(one, other)

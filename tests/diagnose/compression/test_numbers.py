@@ -117,6 +117,16 @@ def test_other_quantities(line: str, name: str, value: float) -> None:
     assert found[name].count == 8
 
 
+def test_a_time_is_a_steps_only_in_ms_and_ms_are_a_steps_only_of_a_time() -> None:
+    def found(line: str) -> float | None:
+        one = series("".join(line.format(n=n) + "\n" for n in range(1, 9))).get("step_time_s")
+        return None if one is None else one.first
+
+    assert found("step {n} lr 0.{n} time_ms: 44.{n}") == pytest.approx(0.0441)
+    assert found("step {n} lr 0.{n} wait_ms: 44.{n}") is None
+    assert found("step {n} lr 0.{n} time: 44.{n}") is None
+
+
 def test_every_name_is_found() -> None:
     """The native core asks about all of them."""
     metrics = shipped_metrics()
