@@ -150,7 +150,7 @@ def last_start(steps: Series | None, losses: Series | None = None, epochs: Serie
     count where the log tells no step.
     """
     counted = _counted(epochs) if steps is None else (steps.column("line"), steps.column("step"))
-    return max(_fell_back(*counted), _other_program(losses), start if _falls_back_at(start, steps) else 0)
+    return max(_fell_back(*counted), _other_program(losses), start if _falls_back_at(start, *counted) else 0)
 
 
 def _counted(epochs: Series | None) -> tuple[Sequence[float], Sequence[float]]:
@@ -162,10 +162,7 @@ def _counted(epochs: Series | None) -> tuple[Sequence[float], Sequence[float]]:
     return [lines[place] for place in places], values
 
 
-def _falls_back_at(start: int, steps: Series | None) -> bool:
-    if not start or steps is None:
-        return False
-    lines, values = steps.column("line"), steps.column("step")
+def _falls_back_at(start: int, lines: Sequence[float], values: Sequence[float]) -> bool:
     behind = next((at for at, line in enumerate(lines) if line >= start), len(values))
     return behind == len(values) or (behind > 0 and values[behind] < values[behind - 1])
 

@@ -23,7 +23,10 @@ _BASE = 32
 _FEWEST = 3
 _JUMP, _STAYS = 0.3, 0.15
 """so much above the level, as a share of it, begins an anomaly; so much continues it"""
-_SPREADS = 8.0
+_SPREADS, _WIDE = 8.0, 3.0
+"""or so many times the usual distance of two values, and so many times one that one of ten exceeds"""
+_OF_ALL = 0.1
+"""and so much of what the loss has fallen: near zero it doubles for nothing"""
 _NANS = 3
 _SKIPPED_FROM, _ALL = 100, 0.98
 """steps, and the share of them: at the start some are skipped until the loss scale fits"""
@@ -55,12 +58,19 @@ def _of_loss(course: Course, name: str) -> Anomaly | None:
     risen = _level(source, series, course.running) if has_level else None
     if lost is None:
         return risen
-    if name == "loss" and series.not_finite < series.count:  # a number that never was one may be one that nobody needs
-        lost = replace(lost, to_the_end=True)
+    if name == "loss" and (
+        not _never_one(series) or ("val_loss" in course.series and _never_one(course.series["val_loss"][1]))
+    ):
+        lost = replace(lost, to_the_end=True)  # what alone never was a number may be one that nobody needs
     if risen is not None and risen.sustained and risen.step == risen.step:
         # It rose before it was lost: the cause lies before the rise.
         return replace(lost, step=risen.step, sentence=f"{risen.sentence} {lost.sentence}")
     return lost
+
+
+def _never_one(series: Series) -> bool:
+    """Whether no value is a number."""
+    return series.not_finite == series.count
 
 
 def _of_gradients(course: Course) -> Anomaly | None:
@@ -128,8 +138,10 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
             at += 1
             continue
         base = median(before)
-        spread = median([abs(value - last) for last, value in pairwise(before)])  # not affected by the trend
-        rise = max(_JUMP * abs(base), _SPREADS * spread)
+        steps = sorted(abs(value - last) for last, value in pairwise(before))  # not affected by the trend
+        spread, wide = median(steps), steps[len(steps) * 9 // 10]
+        fell = max(values[:at]) - base
+        rise = max(_JUMP * abs(base), _SPREADS * spread, _WIDE * wide, _OF_ALL * fell)
         if base > 0 and values[at] > base + rise and max(values[at + 1 : at + 3]) > base + rise:
             level = base + max(_STAYS * abs(base), _SPREADS / 2 * spread)
             end = at

@@ -10,7 +10,7 @@ import pytest
 from diagnose.diagnosis.detectors import findings
 from diagnose.diagnosis.detectors.course import Anomaly, Course, Silence, steps_of
 from diagnose.matching.series import Column, Series
-from tests.support.logs import report_of, steps
+from tests.support.logs import report_of, said, steps
 
 
 def series(values: list[float], room: int = 512) -> Series:
@@ -224,3 +224,23 @@ def test_a_program_that_stops_because_its_loss_fell_no_more_has_not_failed() -> 
     assert report_of("early stopping is on\n" + log + "writing the results\n").diagnosis.reason == "loss_anomaly"
     lost = log.replace("Loss: 0.", "Loss: nan # 0.")
     assert report_of(lost + stopped).diagnosis.reason == "loss_anomaly"
+
+
+def test_near_zero_a_loss_doubles_for_nothing_and_far_from_it_for_a_reason() -> None:
+    fallen = [0.6 * 0.93**n + 0.02 for n in range(80)]
+    assert alarms(loss=[*fallen, *[0.05] * 8]) == []
+    assert alarms(loss=[*fallen, *[0.2] * 8])[0].step == 81
+
+
+def test_values_that_scatter_widely_are_no_rise() -> None:
+    chance = random.Random(3)
+    scattered = [0.5 * (8 if chance.random() < 0.15 else 1) * (1 + chance.uniform(-0.01, 0.01)) for _ in range(200)]
+    assert alarms(loss=[*scattered, *[3.0] * 5]) == []
+    assert alarms(loss=[*scattered, *[30.0] * 5])[0].step == 201
+
+
+def test_a_training_of_which_no_loss_ever_was_a_number_is_no_good_end() -> None:
+    line = "389/389 - 11{n}s - 2{n}ms/step - loss: {loss} - mse: {loss} - val_loss: {other} - learning_rate: 5.0000e-05\n"
+    lost = "".join(line.format(n=n, loss="nan", other="nan") for n in range(20, 34)) + "Finished training\n"
+    assert said(lost)[0] == "loss_anomaly"
+    assert said(lost.replace("val_loss: nan", "val_loss: 0.31"))[0] == "healthy"

@@ -28,6 +28,7 @@ def test_steps_that_fall_back_to_the_beginning() -> None:
     assert last_start(steps(*range(60), *range(60), *range(40))) == 121
     assert last_start(steps(*range(60), *range(40, 90))) == 0  # from a checkpoint: the same run goes on
     assert last_start(steps(*range(60), 0)) == 0  # too little to be one
+    assert last_start(None, start=30) == 30  # nothing counts on
 
 
 def test_the_loss_of_the_run_before_is_no_measure() -> None:
