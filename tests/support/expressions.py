@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ class Slow:
         return f"{self.expression.place} ({asked}): {self.seconds:.3f} s for {self.size:,} signs of {self.text!r}"
 
 
+@cache
 def expressions() -> list[Expression]:
     """All that stand in a module, alone or within what stands there, and those that are written where they are used."""
     found: dict[tuple[Any, int], tuple[str, Any]] = {}
