@@ -135,14 +135,14 @@ _AN_ERROR_RATE = re.compile(
 )
 _A_RATE = re.compile(
     r"(?i)\b(?:\w+[ _-])?\w{1,40}[ _-](?:rate|ratio|percentage|fraction)s?\b\W{0,3}[=:]\W{0,2}\d+(?:\.\d+)?(?![\w.])"
-    r"|\b\w{1,40}[ _-](?:cases|episodes|samples|seeds|ids|indices)\b\W{0,3}[=:]\W{0,3}\d[\d, ]{0,2000}(?:\]|$)"
+    r"|\b(?:timeout|collision|failure|failed|lost|missed)[ _-](?:cases|episodes)\b\W{0,3}[=:]\W{0,3}\d[\d, ]{0,2000}(?:\]|$)"
 )
-"""how often something happened in what was tried, or in which of its cases: a measurement, whatever is counted"""
+"""how often something happened in what was tried, or in which of its trials: a measurement, whatever is counted"""
 _ENDED_WELL = re.compile(
     r"(?i)\b(?:terminated|exit(?:ed|ing|s)?|ended|stopp(?:ed|ing)|aborted|cancell?ed|killed|interrupted|shut(?:ting)? ?down)"
     r" (?:successfully|normally|cleanly|gracefully|of (?:its|their) own accord)\b(?!,? but)"
 )
-_A_COUNT = re.compile(r"(?:rate|ratio|percentage|fraction|case|episode|sample|seed|id|indice)s?\W{0,3}[=:]\W{0,3}\d")
+_A_COUNT = re.compile(r"(?:rate|ratio|percentage|fraction|case|episode)s?\W{0,3}[=:]\W{0,3}\d")
 """stands in whatever ``_A_RATE`` finds"""
 _FULL_PATH = re.compile(r"(?<![\w.)/])(?:\w+:/)?/[\w.@%+=~-]+(?:/[\w.@%+=~-]*)*")
 """a path, or an address: the words in it are names"""
@@ -220,7 +220,7 @@ _TIMES = re.compile(r"\d[\d:.,/TZ+-]*")
 
 _BAR = re.compile(r".*\d%\|[^|]{0,400}\|[^\]]{0,200}/(?:s|it|\w+)\b[^\]]{0,200}\](?=\S)")
 """a bar of progress that another message was written behind, in the same line"""
-_STREAM = re.compile(r"[^\n]{0,60}?\b(?:ERROR|WARNING|INFO)\b[^\w\n]{1,5}std(?:err|out)\b[^\w\n]{1,5}")
+_STREAM = re.compile(r"[^\n]{0,60}?\b(?:ERROR|WARNING|INFO)\b ?[|:\]-] ?\[?std(?:err|out)\b ?[|:\]-] ?")
 """a logger that stands for a stream of the program, as those of FastChat and LLaVA do"""
 _PLAIN_WORD = re.compile(r"[\"'(]?[A-Za-z][a-z]*(?:['’-][a-z]+)?[.,;:!?)\"']{0,3}\Z|[.,;:!?'\"-]+\Z").match
 _TEXT_WORDS, _TEXT_SHARE = 30, 0.9

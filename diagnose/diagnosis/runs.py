@@ -26,6 +26,8 @@ from diagnose.reading.prefixes import clock
 _FRESH: Final = 0.1
 """steps begin anew where one is so small a part of the last"""
 _POINTS: Final = 3
+_ROUNDS: Final = 2
+"""epochs of one training begin anew more often than this, if it goes in rounds"""
 _STEP_OVER: Final = re.compile(r"srun: Terminating (?:StepId=|job step )(?P<who>\d+)\.(?P<when>\w+)")
 _AGENT_OVER: Final = "Root Cause (first observed failure):"
 _SAID: Final = re.compile(r"\s*(?P<name>time|host)\s+: (?P<value>\S+)")
@@ -150,7 +152,13 @@ def last_start(steps: Series | None, losses: Series | None = None, epochs: Serie
     count where the log tells no step.
     """
     counted = _counted(epochs) if steps is None else (steps.column("line"), steps.column("step"))
+    if steps is None and _falls(counted[1]) > _ROUNDS:  # each is a round of one training, as of folds or of clients
+        counted = (), ()
     return max(_fell_back(*counted), _other_program(losses), start if _falls_back_at(start, *counted) else 0)
+
+
+def _falls(values: Sequence[float]) -> int:
+    return sum(value <= _FRESH * last and value < last for last, value in pairwise(values))
 
 
 def _counted(epochs: Series | None) -> tuple[Sequence[float], Sequence[float]]:

@@ -35,7 +35,12 @@ _PROCESS = re.compile(r"\(\w+ pid=(\d+(?:, ip=[^)\s]+)?)[,)]")
 _SPEAKS_ON = 20
 """a logger that speaks so many lines later is no part of the end of its process"""
 _BAR = re.compile(r"\d%\|")
-_EARLY = re.compile(r"(?i)\bearly[ _-]?stopp(?:ing|ed)\b|\bstopp(?:ing|ed) early\b")
+_EARLY = re.compile(
+    r"(?i)(?<!no )(?<!not )\bearly[ _-]?stopp(?:ing|ed)\b"
+    r"(?: (?:was |is )?(?:triggered|activated|reached|met)\b| (?:at|after|in) (?:\w+ )?\d|[.!]{0,3}\W{0,3}$)"
+    r"|(?<!not )\bstopp(?:ing|ed) (?:the )?(?:training )?early\b(?! (?:is|was|if|when|counter)\b)"
+)
+"""a program says that it stopped; not that it may, nor how long it still waits"""
 
 
 class Survival:
@@ -76,8 +81,15 @@ class Survival:
 
     def _stopped_early(self, one: Hypothesis) -> bool:
         """Whether the program stopped by itself, because its loss fell no more: its best weights are from before the rise."""
-        events = (event for event in self.scene.evidence.events if event.source == one.event.source)
-        return any(event.line > one.event.line and _EARLY.search(event.body[:200]) is not None for event in events)
+        course = self.scene.courses[one.event.source]
+        return any(
+            event.source == one.event.source
+            and event.line > one.event.line
+            and _EARLY.search(event.body[:200]) is not None
+            and course.steps_gained(event.line) <= 0
+            and course.signs_after(event.line) < _PATIENCE
+            for event in self.scene.evidence.events
+        )
 
     def announced(self) -> None:
         """A logger's line of trouble is overcome with the exception that it announced."""

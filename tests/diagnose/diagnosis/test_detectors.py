@@ -222,6 +222,15 @@ def test_a_program_that_stops_because_its_loss_fell_no_more_has_not_failed() -> 
     stopped = "Early stopping at epoch 87\nBest model loaded from epoch 79\n"
     assert report_of(log + stopped).outcome == "healthy"
     assert report_of("early stopping is on\n" + log + "writing the results\n").diagnosis.reason == "loss_anomaly"
+    for said_only in (
+        "EarlyStopping counter: 1 out of 10",
+        "Early stopping: False",
+        "No early stopping was configured",
+        "Metric val_loss did not improve. EarlyStopping patience is 3.",
+        "WARNING: early stopping is not configured, the loss may rise unseen",
+    ):
+        assert report_of(log + said_only + "\nwriting the results\n").diagnosis.reason == "loss_anomaly", said_only
+    assert report_of(log + stopped + log[-400:]).diagnosis.reason == "loss_anomaly", "it goes on"
     lost = log.replace("Loss: 0.", "Loss: nan # 0.")
     assert report_of(lost + stopped).diagnosis.reason == "loss_anomaly"
 
@@ -230,6 +239,20 @@ def test_near_zero_a_loss_doubles_for_nothing_and_far_from_it_for_a_reason() -> 
     fallen = [0.6 * 0.93**n + 0.02 for n in range(80)]
     assert alarms(loss=[*fallen, *[0.05] * 8]) == []
     assert alarms(loss=[*fallen, *[0.2] * 8])[0].step == 81
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        [10.8, 1500.0, 1400.0, *falling(100), *[12.0] * 30],
+        [320.0, 150.0, 60.0, 20.0, *[3.0] * 60, *[28.0] * 20],
+        [25.0, 12.0, 6.0, *[2.5] * 60, *[4.5] * 20],
+        [2.5 + (0.6 if n % 9 == 0 else 0.01 * (n % 3)) for n in range(90)] + [4.2] * 40,
+    ],
+    ids=["an early spike", "from far above", "half of the way back", "behind values that scatter"],
+)
+def test_a_large_early_value_and_scatter_hide_no_rise_that_stays(loss: list[float]) -> None:
+    assert [one.reason for one in alarms(loss=loss)] == ["loss_anomaly"]
 
 
 def test_values_that_scatter_widely_are_no_rise() -> None:

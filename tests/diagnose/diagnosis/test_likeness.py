@@ -59,6 +59,7 @@ AT = "2026-01-01 10:00:00"
         (f"{AT} | ERROR | stderr | loading shards: 100%", set(), False),
         (f"{AT} | ERROR | stderr | KeyError: 'x'", {"exception"}, True),
         (f"{AT} | ERROR | stdlib | no room", {"error"}, True),
+        ("ERROR: stdout closed by the consumer", {"error"}, True),
         (f"{AT} | ERROR | stderr | FATAL: no room", {"fatal"}, True),
     ],
 )
@@ -98,6 +99,9 @@ def test_a_count_of_none_speaks_for_itself_and_not_for_the_rest_of_its_line(line
         ("Timeout cases: 49 of gpu-3 did not answer, unreachable", True),
         ("timed out on shards: 49, 299", True),
         ("failed request ids: 17, 18", True),
+        ("uncorrectable ECC error ids: 48, 63", True),
+        ("NCCL failure ids: 4", True),
+        ("FAILED samples: 128", True),
     ],
 )
 def test_a_number_and_a_check_of_a_build_are_no_failures(line: str, heard: bool) -> None:

@@ -46,6 +46,16 @@ def test_epochs_count_where_no_step_is_told() -> None:
     assert report_of(trained(0.01) + trained(3.0).replace("Epoch ", "Epoch 20")).diagnosis.reason == "loss_anomaly"
 
 
+def test_epochs_that_begin_anew_again_and_again_are_rounds_of_one_training() -> None:
+    rounds = [epoch for _ in range(6) for epoch in range(20)]
+    column, epochs = Column.empty(), Series()
+    for line, epoch in enumerate(rounds, 1):
+        column.append(math.nan, float(epoch), line, 0, 1)
+    epochs.extend(column)
+    assert last_start(None, None, epochs) == 0
+    assert last_start(None, None, epochs.since(81)) == 101
+
+
 def test_losses_that_get_steps_are_another_programs() -> None:
     losses = Series()
     column = Column.empty()
