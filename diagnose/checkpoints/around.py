@@ -33,6 +33,8 @@ class Begin:
     path: Path | None
     skip: tuple[tuple[int, int], ...]
     why: str
+    passed_over: int = 0
+    """how many newer ones were not taken"""
 
     def skips(self, batch: int) -> bool:
         return any(first <= batch <= last for first, last in self.skip)
@@ -47,9 +49,10 @@ class Around:
 
     def saved(self, path: str | Path, step: int, *, cost_s: float | None = None, **facts: float | str | bool | None) -> None:
         """Another writer has finished a checkpoint. ``cost_s``: how much time the training lost by it."""
-        (Path(path) / marks.NAME).unlink(missing_ok=True)  # of what was there before: after a roll-back a step comes again
+        for name in (manifest.NAME, marks.NAME):  # of what was there before: after a roll-back a step comes again
+            (Path(path) / name).unlink(missing_ok=True)
+        self.keeper.forget(Path(path))  # so that an alarm that comes now is not judged by them
         manifest.seal(Path(path), step, facts)
-        self.keeper.forget(Path(path))
         if self._run is not None:
             self._run.checkpoint(step, path, cost_s=cost_s)
         self.keeper.saved()
@@ -60,7 +63,9 @@ class Around:
         over: list[str] = []
         for one in find(self.path) if self.path.is_dir() else ():
             if asked.skip and asked.step is not None and one.step is not None and one.step > asked.step:
-                marks.write(one.path, False, f"a roll-back goes back to step {asked.step}")
+                why = f"a roll-back goes back to step {asked.step}"
+                marks.write(one.path, False, why)
+                over.append(f"{one.path.name}: {why}")
                 continue
             verdict = marks.read(one.path)
             if verdict is not None and verdict.good is False:
@@ -70,11 +75,11 @@ class Around:
             if checked.usable:
                 more = f" Passed over: {'; '.join(over)}." if over else ""
                 why = f"{one.path.name} is the newest that is {checked.state}.{more}"
-                return Begin(checked.step, one.path, asked.skip, why)
+                return Begin(checked.step, one.path, asked.skip, why, len(over))
             over.append(f"{one.path.name}: {checked.why}")
             with contextlib.suppress(OSError):
                 marks.write(one.path, False, checked.why, damaged=checked.state == "damaged")
             if self._run is not None and one.step is not None:
                 self._run.checkpoint(one.step, one.path, healthy=False, why=checked.why)
         why = f"There is none that can be used. Passed over: {'; '.join(over)}." if over else "There is no checkpoint."
-        return Begin(None, None, asked.skip, why)
+        return Begin(None, None, asked.skip, why, len(over))

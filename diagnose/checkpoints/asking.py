@@ -7,6 +7,7 @@ word comes with its answers: an action waits that will end the job, or its node 
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,10 @@ class Asking:
         self._wish: str | None = None
         self.ending = False
         """the process will be ended soon"""
+        self._postponed: set[int] = set()
+        """signals whose former handler wanted to end the process"""
+        self._heard: dict[signal.Signals, tuple[Any, Any]] = {}
+        """(our handler, the one of before)"""
         self._last = time.monotonic()
         self._saves = 0
         self._step_at: float | None = None
@@ -40,22 +45,35 @@ class Asking:
         """Save now when one of these signals comes. The handlers of before are called, too. Only in the main thread.
 
         Such a handler may end the process at once (those of Ray and of submitit do): the first time the end waits for the
-        checkpoint. Who sends the signal again before that ends the process.
+        checkpoint, and the training is ``ending``. Who sends the signal again ends the process, whatever was saved meanwhile.
         """
         for number in numbers:
-            signal.signal(number, self._heard(signal.getsignal(number)))
+            before = signal.getsignal(number)
+            if number not in self._heard or before is not self._heard[number][0]:
+                self._heard[number] = self._handler(before), before
+                signal.signal(number, self._heard[number][0])
 
-    def _heard(self, before: Any) -> Callable[[int, Any], None]:
+    def close(self) -> None:
+        """Hear no more: the handlers of before are put back, where nobody has put others in the place of ours."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # only there can it be done
+        for number, (ours, before) in self._heard.items():
+            if signal.getsignal(number) is ours and before is not None:  # None: it was not set from Python
+                signal.signal(number, before)
+        self._heard.clear()
+
+    def _handler(self, before: Any) -> Callable[[int, Any], None]:
         def handle(number: int, frame: Any) -> None:
-            heard = f"the signal {signal.Signals(number).name}"
-            again, self.now = self.now == heard, heard
+            self.now = f"the signal {signal.Signals(number).name}"
             self.ending = self.ending or number == signal.SIGTERM
             if callable(before) and before is not signal.default_int_handler:
                 try:
                     before(number, frame)
                 except SystemExit:
-                    if again:
+                    if number in self._postponed:
                         raise
+                    self._postponed.add(number)
+                    self.ending = True
 
         return handle
 

@@ -241,6 +241,7 @@ class Checkpoints:
             if self.behind is not None:
                 self.behind.close(upload_s)
         finally:
+            self.asking.close()
             self._stager.close()
 
     def _completes(self, complete: Future[None], step: int, path: Path) -> Callable[[Future[Any]], None]:

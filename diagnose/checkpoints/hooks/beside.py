@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import logging
 import math
 import signal
 import threading
@@ -29,6 +30,8 @@ from diagnose.checkpoints.exact import Exactness, Losses
 from diagnose.checkpoints.hashes import give_way
 from diagnose.client import Run
 from diagnose.errors import DiagnoseError
+
+log = logging.getLogger("diagnose.checkpoints")
 
 
 class Beside:
@@ -46,7 +49,7 @@ class Beside:
         self._losses = Losses(Path(folder)) if self.rank == 0 else None
         self._next_look, self._look_s = 0, 0.0
         self._sealer = ThreadPoolExecutor(1, "diagnose-sealing")
-        self._sealing: Future[None] | None = None
+        self._sealing: list[Future[None]] = []
         self.ending = False
         """SIGTERM came to some rank: save, and end. It changes in ``due``, on all ranks at the same step"""
 
@@ -96,9 +99,8 @@ class Beside:
         self._look_s = time.monotonic() - began
         ends = bool(told[1]) and not self.ending
         self.ending = self.ending or ends
-        return (
-            bool(told[0]) or ends
-        )  # a save after the signal and before the ranks heard of it has fulfilled the wish, and is older
+        # A save after the signal and before the ranks heard of it has fulfilled the wish, and is older.
+        return bool(told[0]) or ends
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -139,35 +141,42 @@ class Beside:
     def complete(self, step: int, path: str | Path, **facts: float | str | bool | None) -> None:
         """The other program has finished a checkpoint: all its files are there. It is sealed, judged and told on rank 0.
 
-        That reads all of it, so a thread does it. What went wrong is raised by the next call.
+        That reads all of it, so a thread does it, one after the other. Here nothing waits or is raised, as the other ranks
+        would wait for rank 0. What went wrong is logged, and raised by ``settle``.
         """
         around, cost = self.around, self.asking.pace.cost_s
         if around is None:
             return
-        self.settle()
 
         def seal() -> None:
             give_way()
-            around.saved(path, step, cost_s=cost, **facts)
+            try:
+                around.saved(path, step, cost_s=cost, **facts)
+            except Exception as error:
+                log.error("the checkpoint of step %d could not be sealed: %s", step, error)
+                raise
 
-        self._sealing = self._sealer.submit(seal)
+        self._sealing = [one for one in self._sealing if not one.done() or one.exception() is not None]
+        self._sealing.append(self._sealer.submit(seal))
 
     def settle(self) -> None:
-        """Wait until the last one is sealed."""
-        sealing, self._sealing = self._sealing, None
-        if sealing is None:
-            return
-        try:
-            sealing.result()
-        except OSError as error:
+        """Wait until all are sealed. Raises the first thing that went wrong since the last time."""
+        sealing, self._sealing = self._sealing, []
+        failed = [error for one in sealing if (error := one.exception()) is not None]
+        if failed and isinstance(failed[0], OSError):
             remedy = "let no other program delete or move checkpoints; is the disk well?"
-            raise DiagnoseError(f"a checkpoint could not be sealed: {error}", remedy=remedy) from error
+            raise DiagnoseError(f"a checkpoint could not be sealed: {failed[0]}", remedy=remedy) from failed[0]
+        if failed:
+            raise failed[0]
 
     def close(self) -> None:
-        """Seal and tell the rest."""
-        self.settle()
-        if self._run is not None:
-            self._run.close()
+        """Seal and tell the rest. Signals are no longer heard."""
+        try:
+            self.settle()
+        finally:
+            self.asking.close()
+            if self._run is not None:
+                self._run.close()
 
 
 def _distributed() -> Any:

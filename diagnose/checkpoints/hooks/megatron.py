@@ -11,7 +11,7 @@
 Megatron's loop calls functions by name, in its module ``training``. Four of them are taken the place of there:
 
     load_checkpoint                 takes the newest that can be used, also where the tracker names a newer one
-    train_step                      its loss, where rank 0 has one (without pipeline stages)
+    train_step                      its loss, where rank 0 has one (without pipeline stages), once per --log-interval
     checkpoint_and_decide_exit      saves when it is time, or when somebody asked; SIGTERM ends the loop
     save_checkpoint                 what it wrote is sealed; with --async-save when all ranks have finished, not before
 
@@ -66,14 +66,18 @@ class Diagnosed:
         self._scheduling: _Behind | None = None
         self._saved = -1
         self._told: Any = None
-        self._own: dict[str, Any] = {}
-        self._places: dict[str, Any] = {}
         writer = importlib.import_module(training.save_checkpoint.__module__)
-        self._replace(training, "load_checkpoint", self._load)
-        self._replace(training, "train_step", self._step)
-        self._replace(training, "checkpoint_and_decide_exit", self._decide)
-        self._replace(training, "save_checkpoint", self._save)
-        self._replace(writer, "schedule_async_save", self._schedule)
+        places: tuple[tuple[Any, str, Any], ...] = (
+            (training, "load_checkpoint", self._load),
+            (training, "train_step", self._step),
+            (training, "checkpoint_and_decide_exit", self._decide),
+            (training, "save_checkpoint", self._save),
+            (writer, "schedule_async_save", self._schedule),
+        )
+        self._own = {name: getattr(place, name) for place, name, _ in places}  # all are there, or nothing is replaced
+        self._places = {name: place for place, name, _ in places}
+        for place, name, by in places:
+            setattr(place, name, by)
 
     @property
     def ending(self) -> bool:
@@ -99,10 +103,6 @@ class Diagnosed:
         if self._beside is not None:
             self._beside.close()
 
-    def _replace(self, place: Any, name: str, by: Any) -> None:
-        self._places[name], self._own[name] = place, getattr(place, name)
-        setattr(place, name, by)
-
     def _load(self, model: Any, optimizer: Any, scheduler: Any, load_arg: str = "load", *words: Any, **how: Any) -> Any:
         """In place of ``load_checkpoint``, which gives the iteration and the number of operations so far."""
         args, beside = self.training.get_args(), self.beside
@@ -114,7 +114,7 @@ class Diagnosed:
             return self._own["load_checkpoint"](*given, **how)
         self.found = beside.begin()
         if self.found.path is None:
-            return self._own["load_checkpoint"](*given, **how) if self.found.why == "There is no checkpoint." else (0, 0)
+            return (0, 0) if self.found.passed_over else self._own["load_checkpoint"](*given, **how)
         if self.found.path.parent.resolve() == Path(args.save).resolve():
             args.ckpt_step = self.found.step
         try:
@@ -136,7 +136,9 @@ class Diagnosed:
         beside = self.beside
         if beside is None:
             return ends
-        loss = float(self._told) if self._told is not None and beside.around is not None else None  # waits for the GPU
+        # To read it waits for the GPU, so it is read at the steps at which Megatron does so for its log.
+        reads = beside.around is not None and iteration % (getattr(self.training.get_args(), "log_interval", None) or 1) == 0
+        loss = float(self._told) if self._told is not None and reads else None
         if beside.due(iteration, loss, writing=bool(self._behind)) and self._saved != iteration:
             self.training.save_checkpoint_and_time(
                 iteration, model, optimizer, scheduler, operations, context, train_data_iterator=data
@@ -166,13 +168,18 @@ class Diagnosed:
     def _schedule(self, request: Any, *words: Any, **how: Any) -> Any:
         """In place of ``schedule_async_save``. What is added to a request is called after all else that finishes it."""
         behind = self._scheduling
-        if behind is not None:
-            behind.left += 1
-            request.add_finalize_fn(lambda: self._finished(behind))
-        return self._own["schedule_async_save"](request, *words, **how)
+        if behind is None:
+            return self._own["schedule_async_save"](request, *words, **how)
+        behind.left += 1
+        request.add_finalize_fn(lambda: self._finished(behind))
+        try:
+            return self._own["schedule_async_save"](request, *words, **how)
+        except BaseException:
+            behind.left -= 1
+            raise
 
     def _finished(self, behind: _Behind) -> None:
         behind.left -= 1
-        if not behind.left and self._beside is not None:
+        if not behind.left and behind in self._behind and self._beside is not None:  # not, if its saving has failed
             self._behind.remove(behind)
             self._beside.complete(behind.step, behind.path)

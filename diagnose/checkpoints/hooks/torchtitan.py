@@ -48,7 +48,7 @@ class Diagnosed:
         if step == -1:
             found = self.beside.begin()
             if found.step is None:
-                return bool(self._load(step)) if found.why == "There is no checkpoint." else False
+                return not found.passed_over and bool(self._load(step))
             step = found.step
         return bool(self._load(step))
 

@@ -81,5 +81,6 @@ class Diagnosed(TrainerCallback):  # type: ignore[misc,unused-ignore]  # transfo
         self.asking.saved(time.monotonic() - self._asked_at if self._asked_at is not None else 0.0)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.asking.close()
         if self._run is not None:
             self._run.close()

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from diagnose.checkpoints import manifest
 from diagnose.checkpoints.around import Around
 from diagnose.client import Resume
 from tests.diagnose.checkpoints.samples import flip, trainer
@@ -52,6 +56,30 @@ def test_a_step_that_is_written_again_in_its_place_is_judged_anew(tmp_path: Path
             (tmp_path / "checkpoint-200" / before).write_text('{"good": false, "why": "it was damaged", "at": 1.0}')
         around.saved(trainer(tmp_path, 200) if before is None else tmp_path / "checkpoint-200", 200)
         assert Around(tmp_path).resume().step == 200
+
+
+def test_while_a_step_is_sealed_again_no_alarm_judges_by_what_was_known_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    around, seal = Around(tmp_path), manifest.seal
+    path = trainer(tmp_path, 200)
+    around.saved(path, 200)
+
+    def meanwhile(*words: Any) -> Any:
+        around.keeper.alarm(190, "the loss is nan")
+        assert not (path / "diagnose-verdict.json").exists()
+        return seal(*words)
+
+    monkeypatch.setattr(manifest, "seal", meanwhile)
+    around.saved(path, 200)
+
+
+def test_a_roll_back_before_all_of_them_is_not_taken_for_no_checkpoint(tmp_path: Path) -> None:
+    Around(tmp_path).saved(trainer(tmp_path, 200), 200)
+    back = Told(Resume(step=100, skip=((120, 140),), known=True))
+    found = Around(tmp_path, back).resume()  # type: ignore[arg-type]
+    assert (found.path, found.passed_over, "a roll-back goes back to step 100" in found.why) == (None, 1, True)
+    assert Around(tmp_path / "none").resume().passed_over == 0
 
 
 def test_one_that_nobody_sealed_is_taken_if_it_is_complete(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,56 @@ def test_a_handler_that_ends_the_process_waits_for_the_checkpoint_unless_the_sig
             os.kill(os.getpid(), signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def ends(number: int, frame: Any) -> None:
+    raise SystemExit(1)
+
+
+@pytest.fixture
+def asked() -> Iterator[Asking]:
+    """Of before are handlers that end the process."""
+    numbers = signal.SIGTERM, signal.SIGUSR1
+    before = [signal.signal(number, ends) for number in numbers]
+    asking = Asking(every_s=3600)
+    asking.listen(*numbers)
+    yield asking
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+def test_an_end_is_postponed_once_whatever_was_saved_meanwhile(asked: Asking) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    asked.saved(0.1)
+    with pytest.raises(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_an_end_is_postponed_once_whatever_other_signal_came_meanwhile(asked: Asking) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    with pytest.raises(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_an_end_that_any_signal_brings_is_carried_out_by_the_training(asked: Asking) -> None:
+    os.kill(os.getpid(), signal.SIGUSR1)
+    asked.saved(0.1)
+    assert asked.ending
+
+
+def test_nothing_is_postponed_when_nobody_saves_any_more(asked: Asking) -> None:
+    asked.listen(signal.SIGTERM)  # again: still ours is in front once
+    asked.close()
+    assert signal.getsignal(signal.SIGUSR1) is ends
+    with pytest.raises(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_handler_that_came_after_ours_stays(asked: Asking) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    asked.close()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
 
 
 def test_a_wish_of_the_service_is_heard_once() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
+from diagnose.checkpoints import manifest
 from diagnose.checkpoints.hooks.beside import Beside
 from diagnose.client import Word
+from diagnose.errors import DiagnoseError
 
 
 class Told:
@@ -53,3 +56,34 @@ def test_a_loss_that_is_no_number_is_an_alarm(tmp_path: Path, loss: float) -> No
     beside.due(3, loss)
     assert beside.around is not None
     assert bool(beside.around.keeper.alarms) is math.isnan(loss)
+
+
+def written(folder: Path, step: int) -> Path:
+    path = folder / f"iter_{step:07d}"
+    path.mkdir()
+    (path / "a.distcp").write_bytes(b"x" * 100)
+    return path
+
+
+def test_a_checkpoint_that_cannot_be_sealed_is_told_at_the_end_and_not_amid_what_other_ranks_wait_for(tmp_path: Path) -> None:
+    beside = Beside(tmp_path, every_s=math.inf)
+    beside.complete(1, tmp_path / "iter_0000001")  # somebody moved it away
+    beside._sealing[0].exception(10)
+    path = written(tmp_path, 2)
+    beside.complete(2, path)
+    with pytest.raises(DiagnoseError, match="could not be sealed"):
+        beside.close()
+    assert manifest.read(path) is not None, "the next is sealed nevertheless"
+
+
+def test_nobody_waits_until_the_one_before_is_sealed(tmp_path: Path) -> None:
+    beside = Beside(tmp_path, every_s=math.inf)
+    paths = [written(tmp_path, step) for step in (1, 2, 3)]
+    goes_on = threading.Event()
+    beside._sealer.submit(goes_on.wait, 20)  # a long one
+    for step, path in enumerate(paths, 1):
+        beside.complete(step, path)
+    assert not (paths[0] / manifest.NAME).exists()
+    goes_on.set()
+    beside.close()
+    assert all(manifest.read(path) is not None for path in paths)
