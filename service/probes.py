@@ -7,6 +7,7 @@ compared. ``/readyz`` gives the result in sentences, and ``/metrics`` in numbers
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -105,10 +106,12 @@ class Probes:
         path = self._folder / _PROBE
         try:
             path.unlink(missing_ok=True)
+            disk = os.statvfs(self._folder)
+            if disk.f_blocks and disk.f_bavail * disk.f_frsize < _ROOM:  # some file systems do not know their size
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                if hasattr(os, "posix_fallocate"):  # not on macOS
-                    os.posix_fallocate(file, 0, _ROOM)
+                _reserve(file)
                 os.write(file, b"x" * 4096)
                 os.fdatasync(file)
             finally:
@@ -152,3 +155,14 @@ class Probes:
         unread, unstored = self._jobs.lag()
         self._telemetry.unread_age.set(unread)
         self._telemetry.unstored_age.set(unstored)
+
+
+def _reserve(file: int) -> None:
+    """A quota, too, says now that there is no room. What cannot be reserved says nothing."""
+    if not hasattr(os, "posix_fallocate"):  # macOS
+        return
+    try:
+        os.posix_fallocate(file, 0, _ROOM)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # so file systems answer that cannot do it
+            raise

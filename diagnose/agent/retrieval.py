@@ -22,7 +22,7 @@ from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.tracebacks import assemble
 from diagnose.model.prompts import MOST_CHARACTERS, shown
 from diagnose.reading.prefixes import clock
-from diagnose.redaction.text import LEFT_OUT, Redactor, holds_value
+from diagnose.redaction.text import LEFT_OUT, Redactor, may_hide
 
 _LONGEST = 2000
 """characters of a line that are looked at; ``shown`` leaves out more"""
@@ -415,7 +415,7 @@ def _in_place(own: Sequence[Event], redactor: Redactor) -> list[str]:
     places: list[int] = []
     before = 0
     for event in own:
-        if event.line > before + 1 and holds_value(event.text):
+        if event.line > before + 1 and may_hide(event.text):
             lines.append(LEFT_OUT)
         before = event.line
         places.append(len(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from diagnose.redaction.gate import gate
-from diagnose.redaction.text import LEFT_OUT, holds_value, redact, together
+from diagnose.redaction.text import LEFT_OUT, holds_value, may_hide, redact, together
 
 REACH = 16_384
 """most bytes between the beginning of a private key and its end"""
@@ -66,7 +66,7 @@ class LineConcealer:
 
     def line(self, text: str, number: int | None = None) -> str:
         """``number``: of the line in its log; None: nothing was left out before it."""
-        if number is not None and number > self._number + 1:
+        if number is not None and number > self._number + 1 and (not text or may_hide(text)):
             self._before = LEFT_OUT
         self._number = number if number is not None else self._number
         before, self._before = self._before, text[-_NAME:] or self._before

@@ -41,6 +41,11 @@ _LISTED = re.compile(
     r"""(["']?,?\s{0,80}["']?(?i:value)["']?[ \t]{0,9}[:=][ \t]{0,9})"""
 )
 _VALUE_ALONE = re.compile(r"""\s{0,80}["']?value["']?[ \t]{0,9}[:=]""", re.IGNORECASE)
+_PLAIN = re.compile(
+    r"""\s{0,80}["']?[Vv][Aa][Ll][Uu][Ee]["']?[ \t]{0,9}[:=][ \t]{0,9}["']?"""
+    r"""(?:[-+]?\d[\d.]{0,30}(?:[eE][-+]?\d{1,3})?%?|(?![A-Za-z0-9]{16})(?:[A-Z]?[a-z]{1,15}|[A-Z]{1,15})\d{0,15}|)["']?,?\s{0,9}\Z"""
+)
+"""a number, or one short word with a number behind it: true, healthy, gpu014"""
 _UNNAMED = re.compile(r"""(?im)^([ \t]{0,80}["']?value)(["']?[ \t]{0,9}[:=][ \t]{0,9})""")
 """a value whose name stands in a line that may not be here: only if it looks random is it a secret"""
 LEFT_OUT = "- name: PASSWORD"
@@ -202,6 +207,11 @@ def _with_names(lines: Sequence[str], suspect: Iterable[int]) -> list[tuple[int,
 def holds_value(line: str) -> bool:
     """Whether the line holds a value whose name stands in the line before."""
     return _VALUE_ALONE.match(line) is not None
+
+
+def may_hide(line: str) -> bool:
+    """Whether the line holds a value that may be a secret, if a line named it that is not here."""
+    return holds_value(line) and _PLAIN.match(line) is None
 
 
 def together(before: str, line: str) -> str:

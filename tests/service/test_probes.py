@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import resource
 import threading
 import time
@@ -81,6 +82,23 @@ def test_a_disk_where_a_probe_has_room_and_a_push_has_none_is_told(tmp_path: Pat
         assert not (live.journal.folder / "probe").exists()
         hands.passed += 2
         assert (await probes.found()).disk is None
+
+    probing(tmp_path, check)
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_that_reserves_nothing_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """musl tells so; glibc writes to each block instead."""
+
+    def cannot(*_: int) -> None:
+        raise OSError(number, "no")
+
+    async def check(live: Live, probes: Probes, hands: Hands) -> None:
+        monkeypatch.setattr("os.posix_fallocate", cannot)
+        assert (await probes.found()).disk is None
+        monkeypatch.setattr("service.probes._ROOM", 1 << 60)
+        hands.passed += 2
+        assert "No space left" in ((await probes.found()).disk or "")
 
     probing(tmp_path, check)
 

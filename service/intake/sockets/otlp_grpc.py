@@ -11,6 +11,7 @@ import itertools
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -163,16 +164,29 @@ class _Caller:
 
 
 def _made_folder(data: Path) -> Path:
-    """Nobody else may look into it. The data folder is ours alone, so what is there was left by a service that was killed."""
+    """Nobody else may look into it. The data folder is ours alone, so what is there was left by a service that was killed.
+    Where its path is too long for a socket, a temporary folder is.
+    """
     made = data / "grpc"
+    try:
+        if len(os.fsencode(made)) > _LONGEST_FOLDER:
+            made = Path(tempfile.mkdtemp(prefix="diagnose-grpc-"))
+        else:
+            shutil.rmtree(made, ignore_errors=True)
+            made.mkdir(mode=0o700)
+    except OSError as error:
+        raise DiagnoseError(
+            f"OTLP over gRPC needs a folder of its own for its sockets: {error.strerror}",
+            where=str(made),
+            remedy="move away what is there, or give another folder with --data",
+        ) from error
     if len(os.fsencode(made)) > _LONGEST_FOLDER:
+        made.rmdir()
         raise DiagnoseError(
             "the path is too long for a socket, which OTLP over gRPC needs",
             where=str(made),
             remedy=f"give a folder whose path has at most {_LONGEST_FOLDER - len('/grpc')} bytes with --data",
         )
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir(mode=0o700)
     return made
 
 

@@ -65,6 +65,37 @@ def test_a_value_whose_name_was_dropped_is_a_secret() -> None:
     assert told[3] == "went on"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  value: 0.93",
+        "value: -1.5e-05,",
+        "value: true",
+        "value: healthy",
+        "value = PENDING",
+        '    "value": "gpu014"',
+        "value:",
+    ],
+)
+def test_a_value_that_says_what_it_is_stays_where_its_name_was_dropped(line: str) -> None:
+    assert LineConcealer().line(line, 9) == line
+
+
+@pytest.mark.parametrize(
+    "line", ["value: CorrectHorse", "value: correct-horse", "value: a1b2c3", "value: correcthorsebattery", "value: t0pSecret"]
+)
+def test_a_value_that_may_be_a_password_goes(line: str) -> None:
+    concealer = LineConcealer()
+    assert concealer.line(line, 9) == "value: <token>"
+    assert concealer.line(line, 20) == "value: <token>"
+
+
+def test_a_short_word_whose_name_was_kept_goes_also_behind_lines_that_were_not() -> None:
+    concealer = LineConcealer()
+    concealer.line("- name: HF_PASSWORD", 1)
+    assert concealer.line("  value: hunter", 4) == "  value: <token>"
+
+
 def test_a_model_is_shown_no_value_whose_name_was_dropped() -> None:
     rules = RuleSet.of([Rule("names", "filters", r"^- name: \S+$")])
     log = "begins\n- name: HF_PASSWORD\n  value: CorrectHorse\nValueError: it broke\n"

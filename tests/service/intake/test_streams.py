@@ -21,6 +21,8 @@ from typing import Any
 import httpx
 import pytest
 
+from diagnose.errors import DiagnoseError
+from service.intake.sockets.otlp_grpc import _made_folder
 from service.store import Store, tokens
 from tests.conftest import ROOT
 from tests.service.intake.test_shippers import odd, sources, texts, until
@@ -581,14 +583,39 @@ def test_a_data_folder_with_any_name_will_do_for_grpc(tmp_path: Path) -> None:
             channel.unary_unary(EXPORT)(b"", metadata=(("authorization", f"Bearer {shipper}"),), timeout=30)
 
 
-def test_a_data_folder_that_is_too_deep_for_grpc_is_named(tmp_path: Path) -> None:
+def test_a_data_folder_that_is_too_deep_for_grpc_has_a_temporary_one(tmp_path: Path) -> None:
+    import grpc
+
     (port,) = free_ports(1)
     deep = tmp_path / ("deep" * 30)
-    server = Server(deep, DIAGNOSE_SERVE_GRPC_PORT=str(port))
-    with pytest.raises(AssertionError, match="did not start"), server:
-        pass
-    assert "the path is too long for a socket" in server.log
-    assert f"{deep}/grpc" in server.log
+    shipper = token(deep, "shipper", "--role", "ingest")
+    with tempfile.TemporaryDirectory(dir="/tmp") as places:
+        server = Server(deep, TMPDIR=places, DIAGNOSE_SERVE_GRPC_PORT=str(port))
+        with server, grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            channel.unary_unary(EXPORT)(b"", metadata=(("authorization", f"Bearer {shipper}"),), timeout=30)
+            (made,) = Path(places).glob("diagnose-grpc-*")
+            assert made.stat().st_mode & 0o777 == 0o700
+            assert server.stop() == 0
+        assert not made.exists()
+
+
+def test_where_no_folder_for_grpc_is_short_enough_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(DiagnoseError, match="the path is too long for a socket"):
+        _made_folder(deep)
+    assert not list(deep.iterdir())
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_what_is_in_the_place_of_the_folder_for_grpc_is_named(link: bool) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        there = Path(folder) / "grpc"
+        there.symlink_to(folder) if link else there.write_text("x")
+        with pytest.raises(DiagnoseError, match="move away what is there") as caught:
+            _made_folder(Path(folder))
+        assert caught.value.where == str(there)
 
 
 def test_what_a_killed_service_left_of_grpc_is_gone_with_the_next_start(tmp_path: Path) -> None:
