@@ -3,7 +3,8 @@
 A program that is started again says its first lines again. Folds see it (``_folds.h``), as far as these lines reach them: a
 filter may drop all of them, and in a file whose beginning is missing they are not the first ones. So the lines behind each
 failure, up to the next one, are looked at as they came, whatever was made of them. If lines stand there that also stand at the
-beginning of the source or behind an earlier failure, in their order and each of them once, the program began anew.
+beginning of the source or behind an earlier failure, in their order, each of them once, and said by the same rank and node, the
+program began anew.
 
 What a dying program and its launcher say comes behind each failure, too. So what stands behind a failure is only remembered
 where no other one follows soon. The diagnosis asks besides whether anything ended there (``diagnosis/runs.py``). Only the lines
@@ -21,7 +22,7 @@ from zlib import crc32
 
 from diagnose.matching.scan import KEPT, Cursor, Scan
 from diagnose.reading.lines import Block, clean
-from diagnose.reading.prefixes import body_start
+from diagnose.reading.prefixes import body_start, speaker
 
 SOURCES: Final = 64
 """so many sources of a job are looked at: with more of them, each is one rank or pod, and the job's end is in few"""
@@ -37,10 +38,14 @@ _OFTEN: Final = 2
 """a short run may follow another one without a failure between them; what the source says more often is no beginning"""
 _BEGINS: Final = 64
 """the latest that are remembered"""
+_TOLD: Final = 256
+"""so many beginnings are told at once and cost nothing of the budget. A source with more of them crashes again and again"""
 _BUDGET, _SHARE = 1500, 1000
-"""so many lines are looked at for nothing, and one in so many more: of a source that tells of failures all the time"""
+"""so many lines are looked at besides, and one in so many more: of a source that tells of failures all the time"""
 _LONG: Final = 400
 _DIGITS: Final = b"0123456789"
+_WHO: Final = 16
+"""bits for who says a line, behind those for what it says"""
 _NO_START: Final = re.compile(
     rb"[ \t]|Traceback \(most|During handling of the above|The above exception was"
     rb"|frame #|#\d|@ |\*\*\*|\d+:? +0x|\[<?[0-9a-f]{6}|at [\w.$<>/]+\(|\S+\+0x"
@@ -83,34 +88,34 @@ class Starts:
         self.count = 0
         """of all, also of those that are no longer remembered"""
         self._known: list[list[int]] = []
-        """beginnings: that of the source, then those behind failures"""
+        """beginnings: that of the source, then those behind failures; what is said, and who says it"""
         self._keys: set[int] = set()
-        """all that stands in them"""
+        """all that is said in them, by whomever"""
         self._failure, self._open, self._until = 0, True, _WINDOW
         """the line of the last failure (0: none yet), whether the lines behind it are looked at, and up to which line"""
-        self.looked, self._since = 0, 0
-        """how many lines were looked at since a beginning was found, and where that was"""
+        self.looked, self._before = 0, 0
+        """how many lines were looked at, without those of the first beginnings; how many before the last failure"""
         self._seems = False
         """whether a beginning that is known seems to stand there: what it says once more is none"""
         self._within = False
         """whether the last block ended within a line"""
         self._said: dict[int, list[int]] = {}
-        """what stands there -> [its first line, how often it stands there], in the order of the lines"""
+        """what stands there -> [its first line, how often it stands there, who says it first], in the order of the lines"""
 
     @property
     def state(self) -> list[Any]:
         """All that the next block depends on."""
         said = [[key, *values] for key, values in self._said.items()]
-        window = [self._failure, self._open, self._until, self._seems, self._within, self.looked, self._since]
+        window = [self._failure, self._open, self._until, self._seems, self._within, self.looked, self._before]
         return [self.begins, self.count, self._known, window, said]
 
     @state.setter
     def state(self, state: list[Any]) -> None:
         begins, self.count, self._known, window, said = state
-        self._failure, self._open, self._until, self._seems, self._within, self.looked, self._since = window
+        self._failure, self._open, self._until, self._seems, self._within, self.looked, self._before = window
         self.begins = [Begin(*one) for one in begins]
         self._said = {key: values for key, *values in said}
-        self._keys = {key for known in self._known for key in known}
+        self._keys = {key >> _WHO for known in self._known for key in known}
 
     def see(self, block: Block, before: Cursor, scan: Scan, ends: Set[int]) -> list[int]:
         """Look at what a block holds. ``ends``: the rules whose lines are failures, and not only warnings.
@@ -140,6 +145,7 @@ class Starts:
                 if failed.ends and failed.line != self._failure:
                     self._close(cut=True)
                     self._failure, self._open, self._until = failed.line, self._may_look(failed.line), failed.line + _WINDOW
+                    self._before = self.looked
                 failed = next(failures, None)
             elif line > self._until or (line == self._failure + _SPAN + 1 and self._keys.isdisjoint(self._said)):
                 self._close(cut=False)
@@ -169,14 +175,14 @@ class Starts:
         comes_again = key in self._keys
         if not (comes_again or self._telling(line)) or not _says(raw):
             return False
-        self._said[key] = [line, 1]
+        self._said[key] = [line, 1, _who(raw)]
         if not comes_again or self._seems or self._found() is None:
             return False
         self._seems = True
-        return True
+        return self.count < _TOLD
 
     def _may_look(self, failure: int) -> bool:
-        return self.looked <= _BUDGET + (failure - self._since) // _SHARE
+        return self.looked <= _BUDGET + failure // _SHARE
 
     def _telling(self, line: int) -> bool:
         """Whether a line may be one of those that a program begins with."""
@@ -191,7 +197,8 @@ class Starts:
         if begin is not None:
             self.begins = [*self.begins, begin][-_BEGINS:]
             self.count += 1
-            self.looked, self._since = 0, self._failure
+            if self.count <= _TOLD:
+                self.looked = self._before
         else:
             self._remember(cut=cut)
         self._said, self._open, self._seems = {}, False, False
@@ -200,13 +207,14 @@ class Starts:
         """The beginning that stands behind the last failure, if it is one that is known."""
         if not self._failure or len(self._keys & self._said.keys()) < _LEAST:
             return None
+        said = {key << _WHO | who: (line, times) for key, (line, times, who) in self._said.items()}
         for number, known in enumerate(self._known):
             often = _OFTEN if number == 0 else 1
-            here = {key: at for at, key in enumerate(known) if key in self._said and self._said[key][1] <= often}
+            here = {key: at for at, key in enumerate(known) if key in said and said[key][1] <= often}
             if len(here) < _LEAST or 2 * len(here) < len(known):
                 continue
             place, came, first = -1, 0, 0
-            for key, (line, _) in self._said.items():
+            for key, (line, _) in said.items():
                 if here.get(key, -1) > place:
                     place = here[key]
                     if not came and place >= _FIRST:
@@ -222,13 +230,18 @@ class Starts:
         if cut and not source:
             return  # its last words, perhaps
         often = _OFTEN if source else 1
-        told = [key for key, (_, times) in self._said.items() if times <= often]
+        told = [key << _WHO | who for key, (_, times, who) in self._said.items() if times <= often]
         own = list(islice(told, _LINES))
         if source:
             self._known.append(own if len(own) >= _LEAST else [])
         elif len(own) >= _LEAST:
             self._known = [self._known[0], *self._known[1:][-_OPENINGS + 1 :], own]
-        self._keys = {key for known in self._known for key in known}
+        self._keys = {key >> _WHO for known in self._known for key in known}
+
+
+def _who(raw: bytes) -> int:
+    """The rank and the node that say a line, in ``_WHO`` bits: another rank that says its first lines is no new run."""
+    return crc32(repr(speaker(clean(raw))).encode()) & ((1 << _WHO) - 1)
 
 
 def _says(raw: bytes) -> bool:

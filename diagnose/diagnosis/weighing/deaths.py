@@ -1,11 +1,14 @@
 """Two ends of one program that cannot be of one start, so that the program was started again between them.
 
-Whoever got past an import, or past a line that Python could not read, did so with other files or in another environment.
-This is asked only where nothing shows that several processes ran side by side. Else the second one may be another rank.
+Whoever got past an import, or past a line that Python could not read, did so with other files or in another environment. But
+two nodes may run the same file at once, and only one of them may lack a module. So there must be progress between the two
+ends: the work had begun, which no node does alone. This is asked only where nothing shows that several processes ran side by
+side, and not of an end that speaks of others.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 
 from diagnose.diagnosis.hypotheses import Hypothesis
@@ -13,6 +16,13 @@ from diagnose.diagnosis.tracebacks import Frame
 from diagnose.diagnosis.weighing.scene import Scene
 
 _AT_IMPORT = {"import_error", "syntax_error"}
+_PROGRESS = 3
+"""so many signs of progress stand between the two ends"""
+_OTHERS = re.compile(
+    r"(?i)\b(?:peers?|connect\w*|workers?|ranks?|nodes?|clients?|members?|world.size|rendezvous|barrier|sockets?|timed? ?out"
+    r"|\w*store|nccl|gloo)\b"
+)
+"""whoever says so may miss the process that ended before it"""
 
 
 class Deaths:
@@ -22,16 +32,24 @@ class Deaths:
         self.scene = scene
 
     def again(self, one: Hypothesis) -> bool:
-        """Whether the program ended behind it at another place, and one of the two places is an import that failed."""
+        """Whether the program ended behind it at another place, one of them is an import that failed, and it worked between."""
         here = _place(one)
         if here is None or self._side_by_side:
             return False
         for other, there in self._places:
             if other.event.source != one.event.source or other.event.line <= one.event.line or there.path != here.path:
                 continue
-            if there.line != here.line and (other if there.line < here.line else one).reason in _AT_IMPORT:
+            first = one if here.line < there.line else other  # the one that stood nearer to the beginning of the file
+            if there.line == here.line or first.reason not in _AT_IMPORT or (first is one and _OTHERS.search(other.event.body)):
+                continue
+            if self._worked_between(one, other):
                 return True
         return False
+
+    def _worked_between(self, one: Hypothesis, other: Hypothesis) -> bool:
+        course = self.scene.courses[one.event.source]
+        begin = other.traceback.begin if other.traceback is not None else other.event.line
+        return course.signs_after(one.event.line) - course.signs_after(begin) >= _PROGRESS
 
     @cached_property
     def _places(self) -> list[tuple[Hypothesis, Frame]]:

@@ -166,3 +166,30 @@ def test_a_source_that_tells_of_failures_all_the_time_is_looked_at_in_part() -> 
     assert starts is not None
     assert starts.looked <= 1500 + talk.count("\n") // 1000 + 120
     compression.kept.close()
+
+
+FIRST = "reading the words of the garden\nbuilding the beds of it\nsowing what is there\nwatering the beds\n"
+
+
+def by(who: str, text: str) -> str:
+    return "".join(who + line for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize("who", ["[rank{}]: ", "{}: ", "gpu-{}: ", "[{},{}]<stderr>: "])
+def test_another_ranks_late_first_lines_are_no_start(who: str) -> None:
+    first, second = (by(who.format(1, n), FIRST) if "," in who else by(who.format(n), FIRST) for n in (1, 2))
+    assert begins(first + DIED.format(n=1) + second + STEPS) == []
+    assert len(begins(first + DIED.format(n=1) + first + STEPS)) == 1
+
+
+@pytest.mark.skipif(core is None, reason="only folds leave copies out")
+def test_a_program_that_crashes_again_and_again_is_looked_at_in_part() -> None:
+    compression = Compression(MATCHERS[best_engine()], Folding(sounds))
+    run = by("", FIRST) + "ValueError: the bed {n} is dry\n"
+    compression.feed(0, "".join(run.format(n=n) for n in range(4000)).encode())
+    compression.close(0)
+    starts = compression.stream(0).starts
+    assert starts is not None
+    assert 256 <= compression.begins(0)[0] < 1000
+    assert starts.looked <= 1500 + 20 + 120
+    compression.kept.close()

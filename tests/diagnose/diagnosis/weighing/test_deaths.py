@@ -14,15 +14,17 @@ UNREADABLE = (
     '  File "/work/garden.py", line 20, in <module>\n    from .beds import Bed\n'
     '  File "/work/beds.py", line 63\n    def dig(self):\nIndentationError: unexpected indent\n'
 )
-BEDS = "".join(f"Bed {n}\nits harvest is {n * 7 % 5}\n" for n in range(9))
+WORK = "".join(f"step {n} loss 1.{n * 7 % 5}\n" for n in range(1, 9))
+WAITING = "Waiting for the other node to join\n"
+MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB"
 
 
 @pytest.mark.parametrize(
     ("log", "reason"),
     [
-        (LATE + BEDS + IMPORT, "import_error"),
-        (UNREADABLE + LATE, "key_error"),
-        (IMPORT + BEDS + LATE, "key_error"),
+        (LATE + WORK + IMPORT, "import_error"),
+        (UNREADABLE + WORK + LATE, "key_error"),
+        (IMPORT + WORK + LATE, "key_error"),
     ],
     ids=["an import fails that had been passed", "a file can be read again", "an import works again"],
 )
@@ -42,3 +44,21 @@ def test_of_two_starts_the_last_one_counts(log: str, reason: str) -> None:
 )
 def test_else_the_first_failure_counts(log: str) -> None:
     assert said(log)[1] == 4
+
+
+@pytest.mark.parametrize("between", [WAITING, WORK], ids=["no work", "work"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "RuntimeError: peer 10.0.0.2:29500 did not come",
+        "ValueError: expected 2 workers and found 1",
+    ],
+)
+def test_a_node_that_misses_another_one_does_not_hide_why_that_one_ended(end: str, between: str) -> None:
+    assert said(IMPORT + between + RAISED.format(136, "meet(2)", end))[0] == "import_error"
+
+
+def test_two_ends_without_work_between_may_be_of_two_nodes() -> None:
+    assert said(RAISED.format(136, "dig(bed)", MEMORY) + IMPORT)[0] == "out_of_memory"
+    assert said(IMPORT + WAITING + LATE)[0] == "import_error"
