@@ -135,14 +135,13 @@ _AN_ERROR_RATE = re.compile(
 )
 _A_RATE = re.compile(
     r"(?i)\b(?:\w+[ _-])?\w{1,40}[ _-](?:rate|ratio|percentage|fraction)s?\b\W{0,3}[=:]\W{0,2}\d+(?:\.\d+)?(?![\w.])"
-    r"|\b(?:timeout|collision|failure|failed|lost|missed)[ _-](?:cases|episodes)\b\W{0,3}[=:]\W{0,3}\d[\d, ]{0,2000}(?:\]|$)"
 )
-"""how often something happened in what was tried, or in which of its trials: a measurement, whatever is counted"""
+"""how often something happened in what was tried: a measurement, whatever is counted"""
 _ENDED_WELL = re.compile(
     r"(?i)\b(?:terminated|exit(?:ed|ing|s)?|ended|stopp(?:ed|ing)|aborted|cancell?ed|killed|interrupted|shut(?:ting)? ?down)"
     r" (?:successfully|normally|cleanly|gracefully|of (?:its|their) own accord)\b(?!,? but)"
 )
-_A_COUNT = re.compile(r"(?:rate|ratio|percentage|fraction|case|episode)s?\W{0,3}[=:]\W{0,3}\d")
+_A_COUNT = re.compile(r"(?:rate|ratio|percentage|fraction)s?\W{0,3}[=:]\W{0,3}\d")
 """stands in whatever ``_A_RATE`` finds"""
 _FULL_PATH = re.compile(r"(?<![\w.)/])(?:\w+:/)?/[\w.@%+=~-]+(?:/[\w.@%+=~-]*)*")
 """a path, or an address: the words in it are names"""

@@ -24,11 +24,6 @@ _FEWEST = 3
 _JUMP, _STAYS = 0.3, 0.15
 """so much above the level, as a share of it, begins an anomaly; so much continues it"""
 _SPREADS = 8.0
-_WIDE, _LONG = 3.0, 16
-"""a rise of fewer values than this is none if it lies within so many times a distance of two values that one of ten exceeds"""
-_FIRST, _NEAR_ZERO, _OF_ALL, _TIMES = 8, 0.07, 0.1, 3.0
-"""of the median of so many first values, this share is near zero. There a loss doubles for nothing: it has to rise by so
-much of what it has fallen, or by so many times its level"""
 _NANS = 3
 _SKIPPED_FROM, _ALL = 100, 0.98
 """steps, and the share of them: at the start some are skipped until the loss scale fits"""
@@ -140,17 +135,13 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
             at += 1
             continue
         base = median(before)
-        steps = sorted(abs(value - last) for last, value in pairwise(before))  # not affected by the trend
-        spread, wide = median(steps), steps[len(steps) * 9 // 10]
-        rise = max(_JUMP * abs(base), _SPREADS * spread, _out_of_nothing(base, median(values[:_FIRST])))
+        spread = median([abs(value - last) for last, value in pairwise(before)])  # not affected by the trend
+        rise = max(_JUMP * abs(base), _SPREADS * spread)
         if base > 0 and values[at] > base + rise and max(values[at + 1 : at + 3]) > base + rise:
             level = base + max(_STAYS * abs(base), _SPREADS / 2 * spread)
             end = at
             while end < len(values) and (values[end] > level or max(values[end + 1 : end + 2], default=0.0) > base + rise):
                 end += 1
-            if end - at < _LONG and max(values[at:end]) <= base + _WIDE * wide:
-                at += 1
-                continue
             first, last = series.bucket(places[at]), series.bucket(places[end - 1])
             sustained = end == len(values)
             waits = running and sum(series.bucket(place).finite for place in places[at:end]) < _PATIENCE
@@ -164,11 +155,6 @@ def _level(source: int, series: Series, running: bool) -> Anomaly | None:
         else:
             at += 1
     return spike
-
-
-def _out_of_nothing(base: float, start: float) -> float:
-    """How much a loss has to rise from a level that is near zero."""
-    return min(_OF_ALL * (start - base), _TIMES * base) if base < _NEAR_ZERO * start else 0.0
 
 
 def _floor(source: int, series: Series) -> Anomaly | None:
