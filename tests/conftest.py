@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=75)
 # For ./test quick: the whole suite tries more.
-settings.register_profile("quick", settings.get_profile("suite"), max_examples=25)
+settings.register_profile("quick", settings.get_profile("suite"), max_examples=15)
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=5000)
 # For benchmarks/mutation.py: the same examples each time, and no smaller one is searched once a test has failed.
 settings.register_profile("mutation", settings.get_profile("suite"), derandomize=True, phases=[Phase.explicit, Phase.generate])

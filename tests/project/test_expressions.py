@@ -66,6 +66,7 @@ def test_no_expression_of_a_shipped_rule_takes_far_longer_for_a_longer_line() ->
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "searched"),
     [

@@ -95,6 +95,7 @@ def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
     assert max(x for x, _ in taken) < 24
 
 
+@pytest.mark.slow
 @needs_promtool
 @pytest.mark.parametrize(
     "words",

@@ -418,6 +418,7 @@ def test_one_valid_token_is_enough(database: Store, hands: Hands) -> None:
     check_exposure(database, Settings(host=OTHERS), hands.clock)
 
 
+@pytest.mark.slow
 def test_who_makes_the_first_token_is_told_that_the_pages_need_one_now(tmp_path: Path, diagnose: Any) -> None:
     first, second = (diagnose("tokens", "create", name, "--role", "ingest", "--data", str(tmp_path)) for name in ("kim", "lee"))
     assert "everybody needs one, also for the pages" in first.stderr

@@ -335,6 +335,7 @@ def diagnose(*words: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "environment"),
     [

@@ -98,6 +98,7 @@ def test_a_torn_tail_is_cut_at_every_length(tmp_path: Path) -> None:
         assert segment.stat().st_size == last
 
 
+@pytest.mark.slow
 def test_one_flipped_bit_costs_the_record_that_it_hits(tmp_path: Path) -> None:
     """Anywhere in a journal of many jobs: all other records are as they were, in order, and the hit one is named."""
     chance = random.Random(SEED)

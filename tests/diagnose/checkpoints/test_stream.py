@@ -40,11 +40,13 @@ def wrote(path: Path, sizes: list[int], between: Callable[[HashingStream], objec
     return b"".join(pieces)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", PIECES.values(), ids=PIECES)
 def test_a_file_is_what_was_written(tmp_path: Path, sizes: list[int]) -> None:
     assert wrote(tmp_path / "file", sizes) == (tmp_path / "file").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_synced_in_between_goes_on(tmp_path: Path) -> None:
     assert wrote(tmp_path / "file", [16 * MB + 5, 32 * MB], HashingStream.fileno) == (tmp_path / "file").read_bytes()
 

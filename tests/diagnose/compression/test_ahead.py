@@ -57,6 +57,7 @@ def cut(data: bytes, size: int) -> Iterator[bytes]:
         at = end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folding", [None, Folding(sounds, KEEP)], ids=["no folds", "folds"])
 @pytest.mark.parametrize("size", [300, 20_000])
 @pytest.mark.parametrize("processes", [1, 3])

@@ -36,6 +36,7 @@ def read(compression: Compression, number: int, data: bytes) -> None:
     compression.close(number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folding", [None, Folding(sounds, KEEP)])
 @pytest.mark.parametrize("logs", [3, 12], ids=["few", "more than have room for all points"])
 def test_the_same_comes_out(matcher: Matcher, tmp_path: Path, logs: int, folding: Folding | None) -> None:

@@ -54,6 +54,7 @@ def outcome(compression: Compression) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", MATCHERS)
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), first=logs, second=logs)

@@ -146,6 +146,7 @@ def test_a_job_that_runs_and_does_not_come_down_is_an_alarm() -> None:
     assert (anomaly.step, anomaly.last_step) == (101, 132)
 
 
+@pytest.mark.slow
 def test_batches_left_out_are_no_level_to_rise_from() -> None:
     """Seen at each step: what a trainer prints for batches that it skips after a roll-back."""
     for seed in range(20):

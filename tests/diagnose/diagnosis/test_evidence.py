@@ -25,6 +25,7 @@ def prose(lines: int) -> list[str]:
     return [" ".join(chance.choice(WORDS) for _ in range(12)) for _ in range(lines)]
 
 
+@pytest.mark.slow
 def test_a_long_log_is_read_at_its_ends_and_around_what_rules_know() -> None:
     lines = prose(MOST + 2_000)
     lines[9_000] = BROKE
@@ -71,6 +72,7 @@ def test_what_changes_from_run_to_run_is_normal_text() -> None:
 _BITS = [*"/ C: a 1 - . x 0x dead beef DEAD BEEF _ node = @ 12 # : // é １ () ' ,".split(), " ", "\t", "\x1c"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(core is None, reason="the native core is not built here")
 @given(st.lists(st.sampled_from(_BITS), max_size=14).map("".join) | st.text(max_size=40))
 @settings(max_examples=examples(1500), deadline=None)

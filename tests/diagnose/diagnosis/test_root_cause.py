@@ -322,6 +322,7 @@ def test_text_in_other_encodings_is_no_obstacle() -> None:
     assert (diagnosis.reason, diagnosis.root_cause and diagnosis.root_cause.line) == ("key_error", 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

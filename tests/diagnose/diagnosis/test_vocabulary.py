@@ -102,6 +102,7 @@ def by_trying(body: str) -> About | None:
     return None
 
 
+@pytest.mark.slow
 def test_a_line_is_about_what_the_first_words_say_that_match_it() -> None:
     lines = {
         line

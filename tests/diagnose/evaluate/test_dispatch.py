@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ def check_room(suite: Suite, nodes: list[Node], spans: list[Span]) -> None:
         assert all(many <= (datasets[name].metric.at_once or many) for name, many in judged.items())
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(SUITES, NODES, CUTS, st.integers())
 def test_every_sample_is_tried_and_scored_once(suite: Suite, nodes: list[Node], how: Cut, seed: int) -> None:

@@ -327,6 +327,7 @@ def test_a_template_cannot_reach_into_python() -> None:
             parse(GOOD.replace("{{ lines | fenced }}", expression), "x.md").render(lines=["a"])
 
 
+@pytest.mark.slow
 def test_a_job_is_diagnosed_without_importing_this() -> None:
     code = "import sys, diagnose.cli.replay, diagnose.job; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

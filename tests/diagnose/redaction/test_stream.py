@@ -117,6 +117,7 @@ def test_a_line_that_never_ends_waits_in_bounds() -> None:
     assert b"Tr0ub" not in told
 
 
+@pytest.mark.slow
 def test_many_beginnings_of_keys_are_looked_at_in_little_time() -> None:
     text = b"-----BEGIN PRIVATE KEY-----\n" * 40_000
     began = time.thread_time()

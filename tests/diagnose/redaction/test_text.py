@@ -234,6 +234,7 @@ def test_evidence_stays(line: str) -> None:
     assert not result.counts
 
 
+@pytest.mark.slow
 def test_each_failure_rule_still_knows_its_redacted_examples() -> None:
     """One test for all: their examples take as long to read as the modules of this package."""
     examples = [(rule, example.line) for rule in load(examples=True) if rule.family == "failures" for example in rule.matches]
@@ -372,6 +373,7 @@ def seconds(piece: str, length: int) -> float:
     return time.thread_time() - began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_the_time_is_linear(piece: str) -> None:
     """Five times the characters of one kind: about five times as long; a pattern that reads them again and again, 25 times."""

@@ -53,6 +53,7 @@ def inner(tokens: list[object]) -> Iterator[object]:
         yield from inner(getattr(token, "children", None) or [])
 
 
+@pytest.mark.slow
 def test_html_has_the_answer_the_plots_and_the_folded_log(diagnose: Run) -> None:
     done = diagnose("replay", LOG, "--format", "html")
     assert done.returncode == 1
@@ -79,6 +80,7 @@ def test_html_stands_alone_and_log_text_stays_text(diagnose: Run, tmp_path: Path
     assert not re.search(r"[\x1b\x9b\u202e]", page.text)
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_long_log_are_those_around_the_root_and_the_last(diagnose: Run, tmp_path: Path) -> None:
     words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
     noise = [
@@ -131,6 +133,7 @@ def test_a_cell_of_a_table_ends_where_it_should() -> None:
     assert sum(token.type == "td_open" for token in tokens) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
 def test_several_jobs_are_a_table_and_a_section_for_each(diagnose: Run, tmp_path: Path, form: str) -> None:
     (tmp_path / "slurm-1.out").write_text("step 1 loss 2.0\n" * 5 + "Traceback (most recent call last):\nKeyError: 'x'\n")
@@ -142,6 +145,7 @@ def test_several_jobs_are_a_table_and_a_section_for_each(diagnose: Run, tmp_path
     assert done.stdout.index("key_error") < done.stdout.rindex("slurm-2")
 
 
+@pytest.mark.slow
 def test_json_is_a_format_too(diagnose: Run) -> None:
     first, second = (json.loads(diagnose("replay", LOG, *words).stdout) for words in (["--json"], ["--format", "json"]))
     assert first == second

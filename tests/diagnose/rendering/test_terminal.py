@@ -60,6 +60,7 @@ def _read(terminal: int) -> bytes:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [60, 80, 160])
 def test_a_report_is_as_wide_as_its_terminal(shown: Shown, columns: int) -> None:
     lines = PAINT.sub("", shown(columns, "replay", str(LOG))).splitlines()
@@ -74,6 +75,7 @@ def test_the_root_line_is_wrapped_and_nothing_of_it_is_lost(shown: Shown) -> Non
     assert ROOT_LINE in wrapped
 
 
+@pytest.mark.slow
 def test_places_are_links_where_the_terminal_shows_them(shown: Shown) -> None:
     said = shown(100, "replay", str(LOG), TERM="xterm-kitty")
     addresses = [address for address in LINK.findall(said) if address]

@@ -627,6 +627,7 @@ def test_it_leaves_the_memory_only_when_nothing_of_it_is_only_there() -> None:
     attempt.let_go()
 
 
+@pytest.mark.slow
 def test_what_takes_long_to_read_is_read_in_short_turns() -> None:
     """Each line costs the time limit of a search. A turn of a megabyte of them once took more than a minute."""
     slow = Rule("slow", "filters", r"^slow ", kind="metric", metrics=(("loss", r"(\d+)[\d.]*$"),))

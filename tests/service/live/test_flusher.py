@@ -123,6 +123,7 @@ def test_what_waits_goes_in_one_transaction_with_judged_reports_first(case: Case
     assert case.store.tries == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "rows", "transactions"),
     [(64, 0, 1), (65, 0, 2), (2, 20_000, 2), (2, 19_999, 1), (3, 10_000, 2)],

@@ -173,11 +173,13 @@ def test_a_task_that_is_put_off_is_done_without_a_restart(desk: Desk) -> None:
     desk.run(("done", 1))
 
 
+@pytest.mark.slow
 def test_one_task_that_ends_the_process_takes_no_other_along(desk: Desk) -> None:
     entered(desk.store, "slow", "slow", "slow", "die")
     desk.run(("done", 2), ("done", 2), ("done", 2), ("failed", tasks.TRIES))
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_before_it_begins_a_task_costs_no_try(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "doomed").write_text("4")
     entered(desk.store, None, None)
