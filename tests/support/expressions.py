@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import itertools
 import math
 import pkgutil
 import re
@@ -18,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,8 @@ _OFTEN = "aA0 -."
 _MOST = 6
 _SIZES = 12, 18, 24, 30, 36, 42, 48, 192, 768, 3072, 12288
 _SHOWN_S = 0.001
+_LONG_S = 0.25
+"""nobody asks for four times as much of what takes as long as this"""
 _LINEAR = 2.0
 """how much longer than its length says a longer text may take: four times the text takes 4 times as long where it is linear,
 and 16 times where it is not"""
@@ -125,10 +126,16 @@ def _within(value: Any, module: str, depth: int) -> Iterator[Any]:
             yield from _within(getattr(value, field, None), module, depth - 1)
 
 
+@lru_cache(1)
+def _nodes_of(source: Path) -> list[ast.AST]:
+    """Of one module, which is asked about twice."""
+    return list(ast.walk(ast.parse(source.read_text(encoding="utf-8"))))
+
+
 def _asked(source: Path) -> dict[str, set[str]]:
     """Name of an expression -> the methods that its module calls on it."""
     asked: dict[str, set[str]] = {}
-    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+    for node in _nodes_of(source):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             asked.setdefault(node.value.id, set()).add(node.attr)
     return {name: ways & (_MATCHING | _SEARCHING) for name, ways in asked.items()}
@@ -136,7 +143,7 @@ def _asked(source: Path) -> dict[str, set[str]]:
 
 def _within_functions(source: Path) -> Iterator[tuple[str, Any]]:
     """What is written where it is used: ``re.sub("a+", ...)``."""
-    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+    for node in _nodes_of(source):
         match node:
             case ast.Call(func=ast.Attribute(ast.Name("re"), way), args=[ast.Constant(str() | bytes() as pattern), *_]):
                 if way != "compile":
@@ -244,23 +251,30 @@ def slow(expression: Expression) -> Slow | None:
 def _growing(expression: Expression, made: Callable[[int], str]) -> int | None:
     """A text that costs nothing is not asked at greater lengths: where each sign is tried from each other one, it costs.
 
-    A time that an interrupt or a cold cache made longer is only a cause to look again: it neither finds anything nor ends the
-    search.
+    What grows goes on growing. So the next length is asked too, unless this one takes long already: on a machine that stops
+    now and then, a time that is made longer is only a cause to look again.
     """
-    for before, size in itertools.pairwise(_SIZES):
+    for before, size, after in zip(_SIZES, _SIZES[1:], (*_SIZES[2:], 4 * _SIZES[-1]), strict=False):
         costs = size == _SIZES[-2] or _seconds(expression, made(before)) > _SHOWN_S
-        if costs and _grows(expression, made(before), made(size), _LINEAR * size / before):
+        if not costs or not _grows(expression, made(before), made(size), _LINEAR * size / before):
+            continue
+        if _seconds(expression, made(size)) > _LONG_S or _grows(expression, made(size), made(after), _LINEAR * after / size):
             return size
     return None
 
 
 def _grows(expression: Expression, small: str, large: str, most: float) -> bool:
-    """Whether the longer text takes more than so many times as long, each at its quickest; what says so is asked twice."""
-    short = long = math.inf
-    for _ in range(2):
+    """Whether the longer text takes more than so many times as long, each at its quickest; what says so is asked again."""
+    long = _seconds(expression, large)
+    short = math.inf
+    for _ in range(3):
+        if long <= _SHOWN_S:
+            return False
         short = min(short, *(_seconds(expression, small) for _ in range(3)))
+        if long > _LONG_S:
+            return long > most * short
         long = min(long, *(_seconds(expression, large) for _ in range(3)))
-        if long <= max(_SHOWN_S, most * short):
+        if long <= most * short:
             return False
     return True
 
