@@ -266,11 +266,12 @@ class Track:
     stretches: Sequence[Stretch]
 
 
-def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: int = 1200, *, brush: bool = False) -> Markup:
+def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: int = 1110, *, brush: bool = False) -> Markup:
     """Rows of stretches and moments on one axis of time. Each says on hover, and to a screen reader, what it is. ``brush``: the
-    page's script lets people draw over a part of the time.
+    page's script lets people draw over a part of the time. The names of the rows stand beside the picture: they stay where it
+    is scrolled.
     """
-    left, high, bottom = 90, 30, 26
+    left, high, bottom = 8, 30, 26
     height = high * len(rows) + bottom
     reach = (until - since) or 1.0
 
@@ -279,9 +280,10 @@ def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: 
 
     drawn = _brush(since, until, _FINE, (left, width - 8), (0, height - bottom)) if brush else ""
     parts = [
-        Markup('<svg class="chart tracks" viewBox="0 0 {} {}" role="group" aria-label="{}"{}>').format(
-            width, height, what, drawn
-        )
+        Markup('<div class="tracks"><div class="names">'),
+        *(Markup("<span>{}</span>").format(row.label) for row in rows),
+        Markup("</div>"),
+        Markup('<svg class="chart" viewBox="0 0 {} {}" role="group" aria-label="{}"{}>').format(width, height, what, drawn),
     ]
     form = "day" if reach > 2 * 86400 else "hour"
     for at in _whole(since, until):
@@ -294,7 +296,6 @@ def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: 
         )
     for index, row in enumerate(rows):
         y = index * high
-        parts.append(Markup('<text class="tick" x="{}" y="{}">{}</text>').format(left - 10, y + high / 2 + 5, row.label))
         for one in row.stretches:
             begin, end = x(one.begin), x(one.end)
             mark = (
@@ -307,7 +308,7 @@ def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: 
                 )
             )
             parts.append(Markup('<a href="{}" aria-label="{}">{}</a>').format(one.href, one.said, mark) if one.href else mark)
-    parts.append(Markup("</svg>"))
+    parts.append(Markup("</svg></div>"))
     return Markup("").join(parts)
 
 

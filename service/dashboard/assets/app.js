@@ -316,13 +316,17 @@ async function fetchParts() {
     // the service is away: the stream below says so and comes back by itself
   }
 }
-// Who moves with the keys, or has a link in focus, stays there when the fragment under it is renewed.
+// Who moves with the keys, has a link in focus, or scrolled a picture or a table sideways, stays there when the fragment under
+// it is renewed.
+const SIDEWAYS = ".scroll, .body, .log";
 function placeIn(part) {
+  const scrolled = $$(SIDEWAYS, part).map((one) => one.scrollLeft);
   const of = (link) => (part.contains(link) ? link.getAttribute("href") : null);
   const focused = of(document.activeElement);
   const row = of($("[data-row][data-at] a"));
   const again = (href) => $$("a[href]", part).find((link) => link.getAttribute("href") === href);
   return () => {
+    $$(SIDEWAYS, part).forEach((one, index) => { if (scrolled[index]) one.scrollLeft = scrolled[index]; });
     if (row) {
       const found = again(row)?.closest("[data-row]");
       found?.setAttribute("data-at", "");

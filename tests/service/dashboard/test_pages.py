@@ -752,6 +752,47 @@ def test_charts_of_other_pages_are_drawn_over_too(page: Any) -> None:
         page.wait_for_url(lambda url, to=asked["from"]: f"to={to}" in url)
 
 
+WIDE_PICTURES = (("breakdowns", "#over-time > .body"), ("nodes/gpu-1", "#axis > .scroll"))
+"""what is wider than a phone: where it stands, and what is scrolled"""
+
+
+@pytest.mark.parametrize(("address", "scroller"), WIDE_PICTURES)
+def test_on_a_phone_a_wide_picture_shows_its_end_first_and_is_scrolled_by_a_finger(
+    chromium: Any,  # noqa: F811
+    server: Server,
+    address: str,
+    scroller: str,
+) -> None:
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    context = chromium.new_context(**phone, base_url=f"{server.url}/ui/")
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("#live:text-is('live')")
+    left = page.evaluate_handle("what => document.querySelector(what)", scroller)
+    shown = "one => [one.scrollWidth - one.clientWidth, one.querySelector('svg.chart').getBoundingClientRect().right]"
+    wider, right = left.evaluate(shown)
+    assert wider > 100
+    assert right <= 390, "the latest stands on the screen"
+    page.locator(scroller).scroll_into_view_if_needed()
+    box = page.locator(scroller).bounding_box()
+    finger = context.new_cdp_session(page)
+    for kind, across in (("touchStart", 0), *(("touchMove", 10 * step) for step in range(1, 16)), ("touchEnd", None)):
+        at = [] if across is None else [{"x": box["x"] + 150 + across, "y": box["y"] + box["height"] / 2}]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
+        page.wait_for_timeout(16)
+    page.wait_for_function("what => document.querySelector(what).scrollLeft < -50", arg=scroller)
+    assert "from=" not in page.url
+    if "axis" in scroller:
+        assert page.locator("#axis .names").bounding_box()["x"] >= 0, "the names of the rows stay"
+    # What is renewed under it stays where somebody scrolled it.
+    page.evaluate("what => document.querySelector(what).closest('[data-renew]').dataset.was = ''", scroller)
+    page.evaluate("what => document.querySelector(what).classList.add('old')", scroller)
+    page.evaluate("fetchParts()")
+    page.wait_for_selector(f"{scroller}:not(.old)")
+    assert page.evaluate("what => document.querySelector(what).scrollLeft", scroller) < -50
+    context.close()
+
+
 def test_a_failures_jobs_of_a_time_are_listed(page: Any) -> None:
     page.goto("failures?reason=ecc_error")
     page.click("#groups [data-row] a >> nth=0")
