@@ -43,6 +43,7 @@ async def show(request: Request) -> Response:
         verdicts=found.verdicts,
         figures=found.figures,
         done=found.done,
+        more=pages.shift.JUDGED if len(found.decided) == pages.shift.JUDGED else None,
         fresh=found.fresh,
         costs=found.costs,
         waits=found.waits,

@@ -11,7 +11,7 @@ from email.message import EmailMessage
 from typing import Any, Final
 
 from service.notify.messages import UNSEEN
-from service.store.pages.shift import MOST, Shift
+from service.store.pages.shift import JUDGED, MOST, Shift
 from service.store.webhooks import Notice
 
 KIND: Final = "digest"
@@ -86,12 +86,16 @@ def _failed(shift: Shift, ui: str | None) -> Iterator[str]:
 def _done(shift: Shift, ui: str | None) -> Iterator[str]:
     how = shift.verdicts
     yield (
-        f"WHAT WAS DONE: {how['automatic']:,} by the policy, {how['by_people']:,} by people; {how['right']:,} right, "
-        f"{how['vain']:,} in vain, {how['open']:,} not known yet" + ("" if len(shift.done) < MOST else f" (the latest {MOST})")
+        f"WHAT WAS DONE: {how['automatic']:,} by the policy, {how['by_people']:,} by people, {how['rejected']:,} rejected; "
+        f"{how['right']:,} right, {how['vain']:,} in vain, {how['other']:,} failed in another way, "
+        f"{how['open'] + how['none']:,} not known yet" + ("" if len(shift.decided) < JUDGED else f" (the latest {JUDGED:,})")
     )
+    if len(shift.done) == MOST < len(shift.decided):
+        yield f"  The latest {MOST}:"
     for action in shift.done:
-        who, then = _one(action["decided_by"] or "policy"), came_of(action["aftermath"])
-        yield f"  - {_act(action)}, by {who}: {action['state']}; {then}{_link(ui, 'actions', action['id'])}"
+        who = _one(action["decided_by"] or "policy")
+        then = f"; {came_of(action['aftermath'])}" if action["job"] and action["state"] != "rejected" else ""
+        yield f"  - {_act(action)}, by {who}: {action['state']}{then}{_link(ui, 'actions', action['id'])}"
 
 
 def _waits(shift: Shift, now: float, ui: str | None) -> Iterator[str]:
@@ -105,7 +109,7 @@ def _waits(shift: Shift, now: float, ui: str | None) -> Iterator[str]:
 def came_of(after: dict[str, Any] | None) -> str:
     """What came of an action: how the next attempt goes."""
     if after is None:
-        return "nothing came of it yet"
+        return "no next attempt yet"
     attempt = f"attempt {after['attempt']}"
     if after["passed"]:
         return f"{attempt} got past step {after['failed_at_step']:,.0f}"
@@ -122,7 +126,8 @@ def _act(action: dict[str, Any]) -> str:
 
 
 def _done_count(shift: Shift) -> str:
-    return f"{len(shift.done)}" if len(shift.done) < MOST else f"{MOST} or more"
+    count = shift.verdicts["automatic"] + shift.verdicts["by_people"]
+    return f"{count:,}" if len(shift.decided) < JUDGED else f"{count:,} or more"
 
 
 def _more(count: int) -> str:

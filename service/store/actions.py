@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, func, insert, or_, select, update
 
 from diagnose.decision.action import Record
 from diagnose.decision.result import RESTARTS, Decision
@@ -197,6 +197,11 @@ def rollback_of(connection: Connection, ids: Sequence[int]) -> tuple[dict[str, A
 
 def aftermath(connection: Connection, action_id: int) -> dict[str, Any] | None:
     """What became of the job after the action: its next attempt. None: there is none, or the action is no restart."""
+    return aftermaths(connection, [action_id]).get(action_id)
+
+
+def aftermaths(connection: Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """The same for several: those that are no restart, or after which no attempt came yet, are left out."""
     a, o, x = t.attempts.c, t.occurrences.c, t.actions.c
     columns = (
         a.id,
@@ -212,14 +217,21 @@ def aftermath(connection: Connection, action_id: int) -> dict[str, Any] | None:
         o.reason,
     )
     attempts = select(*columns).outerjoin(t.occurrences, o.attempt_id == a.id)
-    mine = attempts.join(t.actions, x.attempt_id == a.id).where(x.id == action_id, x.kind.in_(RESTARTS))
-    before = connection.execute(mine).first()
-    if before is None:
-        return None
-    later = attempts.where(a.job_id == before.job_id, a.number > before.number).order_by(a.number).limit(1)
-    after = connection.execute(later).first()
-    if after is None:
-        return None
+    mine = attempts.add_columns(x.id.label("action")).join(t.actions, x.attempt_id == a.id)
+    before = connection.execute(mine.where(x.id.in_(ids), x.kind.in_(RESTARTS))).all()
+    first, more = t.attempts.alias(), t.attempts.alias()
+    next_one = (
+        select(func.min(more.c.number))
+        .where(more.c.job_id == first.c.job_id, more.c.number > first.c.number)
+        .correlate(first)
+        .scalar_subquery()
+    )
+    later = attempts.add_columns(first.c.id.label("of")).join(first, and_(first.c.job_id == a.job_id, a.number == next_one))
+    known = {row.of: row for row in connection.execute(later.where(first.c.id.in_({row.id for row in before})))}
+    return {row.action: _came_of(row, known[row.id]) for row in before if row.id in known}
+
+
+def _came_of(before: Row[Any], after: Row[Any]) -> dict[str, Any]:
     known = before.step is not None and after.step is not None
     failed = after.state == "ended" and after.outcome == "failed"
     alike = failed and after.group_id is not None and after.group_id == before.group_id

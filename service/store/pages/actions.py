@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, and_, cast, exists, func, or_, select
+from sqlalchemy import Connection, Select, Text, cast, exists, func, or_, select
 
-from service.store.actions import aftermath, still_out
+from service.store.actions import aftermath, aftermaths, still_out
 from service.store.diagnoses import unpacked
 from service.store.pages.asked import Asked
 from service.store.tables import (
@@ -141,9 +141,23 @@ def _actions() -> Select[Any]:
     )
 
 
+def decided(connection: Connection, since: float, until: float, most: int) -> list[dict[str, Any]]:
+    """Actions that somebody or the policy decided, the latest first: only what is counted of them, with what came of it."""
+    a = actions.c
+    columns = select(a.id, a.kind, a.state, a.decided_by).where(*_decided(since, until))
+    rows = connection.execute(columns.order_by(a.changed.desc(), a.id.desc()).limit(most)).all()
+    after = aftermaths(connection, [row.id for row in rows])
+    return [{**row._mapping, "aftermath": after.get(row.id)} for row in rows]
+
+
 def done(connection: Connection, since: float, until: float, most: int) -> list[dict[str, Any]]:
-    """Actions that somebody or the policy decided, the latest first, each with what came of it."""
-    within = and_(actions.c.changed >= since, actions.c.changed < until)
-    decided = and_(within, actions.c.kind.in_(ACTS), actions.c.state.not_in(("proposed", "expired")))
-    rows = connection.execute(_actions().where(decided).order_by(actions.c.changed.desc(), actions.c.id.desc()).limit(most))
-    return [{**row._mapping, "aftermath": aftermath(connection, row.id)} for row in rows]
+    """The same with all that is shown of them."""
+    query = _actions().where(*_decided(since, until)).order_by(actions.c.changed.desc(), actions.c.id.desc())
+    rows = connection.execute(query.limit(most)).all()
+    after = aftermaths(connection, [row.id for row in rows])
+    return [{**row._mapping, "aftermath": after.get(row.id)} for row in rows]
+
+
+def _decided(since: float, until: float) -> tuple[Any, ...]:
+    a = actions.c
+    return a.changed >= since, a.changed < until, a.kind.in_(ACTS), a.state.not_in(("proposed", "expired"))

@@ -8,11 +8,14 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
+from diagnose.decision.result import RESTARTS
 from service.store.pages import actions, failures, totals
 from service.store.pages.asked import Asked
 
 MOST: Final = 30
 """actions and failures of each list"""
+JUDGED: Final = 1000
+"""decided actions that are counted"""
 _COSTS: Final = 8
 
 
@@ -23,6 +26,8 @@ class Shift:
     figures: totals.Figures
     done: list[dict[str, Any]]
     """the latest ``MOST``"""
+    decided: list[dict[str, Any]]
+    """the latest ``JUDGED``: only what is counted of them"""
     fresh: list[dict[str, Any]]
     """failures that are new or back, the most expensive first"""
     costs: list[totals.Cost]
@@ -30,7 +35,7 @@ class Shift:
 
     @property
     def verdicts(self) -> dict[str, int]:
-        return verdicts(self.done)
+        return verdicts(self.decided)
 
 
 def shift(connection: Connection, since: float, until: float, hang_s: float, now: float | None = None) -> Shift:
@@ -42,22 +47,36 @@ def shift(connection: Connection, since: float, until: float, hang_s: float, now
     return Shift(
         totals.figures(connection, asked, now - hang_s),
         actions.done(connection, since, asked.until, MOST),
+        actions.decided(connection, since, asked.until, JUDGED),
         failures.new_failures(connection, since, asked.until, MOST),
         totals.by_reason(connection, asked)[:_COSTS],
         actions.to_approve(connection, Asked(0.0, now + 1), MOST),
     )
 
 
-def verdicts(done: list[dict[str, Any]]) -> dict[str, int]:
-    """What came of the actions, in numbers."""
+def verdicts(decided: list[dict[str, Any]]) -> dict[str, int]:
+    """By whose word actions were carried out, and what came of them, in numbers."""
     counted: Counter[str] = Counter()
-    for action in done:
+    for action in decided:
+        if action["state"] == "rejected":
+            counted["rejected"] += 1
+            continue
         counted["automatic" if by_itself(action) else "by_people"] += 1
-        after = action["aftermath"]
-        if after is not None:
-            right = after["passed"] or after["state"] in ("healthy", "completed")
-            counted["right" if right else "vain" if after["state"] == "failed_alike" else "open"] += 1
-    return {name: counted[name] for name in ("automatic", "by_people", "right", "vain", "open")}
+        if action["kind"] in RESTARTS:
+            counted[judged(action["aftermath"])] += 1
+    return {name: counted[name] for name in ("automatic", "by_people", "rejected", "right", "vain", "other", "open", "none")}
+
+
+_JUDGED: Final = {"healthy": "right", "completed": "right", "failed_alike": "vain", "failed_otherwise": "other"}
+
+
+def judged(after: dict[str, Any] | None) -> str:
+    """Whether a restart was right: the next attempt passed the step of the failure or went well. It was in vain if that failed
+    in the same way. None: no attempt came after it.
+    """
+    if after is None:
+        return "none"
+    return "right" if after["passed"] else _JUDGED.get(after["state"], "open")
 
 
 def by_itself(action: dict[str, Any]) -> bool:

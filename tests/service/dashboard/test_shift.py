@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
+from benchmarks.pages.filling import Size, fill
 from service.dashboard.shift import change
-from service.store.pages.shift import verdicts
+from service.store import Store, tables
+from service.store.pages.shift import MOST, shift, verdicts
 
 
 def test_actions_are_judged_by_the_next_attempt() -> None:
-    def action(by: str | None, state: str | None = None, passed: bool | None = None) -> dict[str, Any]:
-        return {"decided_by": by, "aftermath": {"state": state, "passed": passed} if state else None}
+    def action(by: str | None, then: str | None = None, passed: bool | None = None, **more: str) -> dict[str, Any]:
+        after = {"state": then, "passed": passed} if then else None
+        return {"decided_by": by, "kind": "restart", "state": "succeeded", "aftermath": after, **more}
 
     done = [
         action("policy", "running", True),
@@ -20,8 +26,31 @@ def test_actions_are_judged_by_the_next_attempt() -> None:
         action("kim", "healthy"),
         action("kim", "failed_otherwise", False),
         action(None),
+        action("policy", "running", False),
+        action("kim", state="rejected"),
+        action("policy", kind="isolate"),
     ]
-    assert verdicts(done) == {"automatic": 3, "by_people": 2, "right": 2, "vain": 1, "open": 1}
+    assert verdicts(done) == {
+        "automatic": 5,
+        "by_people": 2,
+        "rejected": 1,
+        "right": 2,
+        "vain": 1,
+        "other": 1,
+        "open": 1,
+        "none": 1,
+    }
+
+
+def test_all_that_was_done_is_counted_and_not_only_what_is_listed(tmp_path: Path) -> None:
+    store = Store.in_folder(tmp_path)
+    store.migrate()
+    fill(store, Size(jobs=200, failures=200, lines=0, groups=4, nodes=4), now := time.time())
+    with store.engine.begin() as connection:
+        connection.execute(update(tables.actions).values(state="succeeded", kind="restart", changed=now - 60, decided_by="kim"))
+        found = shift(connection, now - 3600, now, 600)
+    store.close()
+    assert (len(found.done), found.verdicts["by_people"], found.verdicts["none"]) == (MOST, 200, 200)
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,14 @@ def action(**changes: Any) -> dict[str, Any]:
 
 def shift(**changes: Any) -> Shift:
     after = {"attempt": 3, "passed": True, "failed_at_step": 1200.0, "state": "running", "reason": None}
+    done = [
+        action(aftermath=after),
+        action(decided_by="kim", aftermath={**after, "passed": False, "state": "failed_alike"}),
+    ]
     known: dict[str, Any] = {
         "figures": Figures(5, 3, 7200.0, 0.0, 1, 2, 0, 1, 10, 1),
-        "done": [
-            action(aftermath=after),
-            action(decided_by="kim", aftermath={**after, "passed": False, "state": "failed_alike"}),
-        ],
+        "done": done,
+        "decided": [*done, action(decided_by="kim", state="rejected")],
         "fresh": [{"id": 4, "title": HOSTILE, "count": 2, "regressed": True}],
         "costs": [Cost("infrastructure", "nccl_timeout", 4, 7200.0)],
         "waits": [action(state="proposed", decided_by=None)],
@@ -49,7 +51,7 @@ def test_it_says_what_failed_what_was_done_by_whom_what_came_of_it_and_what_wait
         "From 2023-11-14 10:13 to 2023-11-14 22:13 UTC",
         "WHAT FAILED: 5 attempts (3 in the time before), 2 GPU hours lost",
         "  nccl timeout (infrastructure): 4 times, 2 GPU hours",
-        "WHAT WAS DONE: 1 by the policy, 1 by people; 1 right, 1 in vain, 0 not known yet",
+        "WHAT WAS DONE: 1 by the policy, 1 by people, 1 rejected; 1 right, 1 in vain, 0 failed in another way, 0 not known yet",
         "  - isolate and restart gpu-1 of train, attempt 2, by policy: succeeded; attempt 3 got past step 1,200"
         "  https://logs.example.org/ui/actions/7",
         "  - isolate and restart gpu-1 of train, attempt 2, by kim: succeeded; attempt 3 failed in the same way"
@@ -84,7 +86,7 @@ def test_a_webhook_gets_the_text_and_the_numbers() -> None:
 
 
 @pytest.mark.parametrize(("after", "said"), [
-    (None, "nothing came of it yet"),
+    (None, "no next attempt yet"),
     ({"attempt": 3, "passed": None, "failed_at_step": None, "state": "running", "reason": None}, "attempt 3 runs"),
     ({"attempt": 3, "passed": False, "failed_at_step": 5.0, "state": "failed_otherwise", "reason": "ecc_error"},
      "attempt 3 failed of ecc error"),
