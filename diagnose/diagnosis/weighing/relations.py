@@ -22,6 +22,8 @@ _CARRIED_LINES = 2
 """so near behind the line with which a runtime announces it an error stands"""
 _TIME_LIMIT = re.compile(r"(?i)\b(?:wall-?time|time ?limit|run ?limit|h_rt|s_rt)\b")
 _CLASS = re.compile(r"\b\w+(?:Error|Exception)\b")
+_CAUGHT = re.compile(r"[\w.]*(?:Error|Exception)\(['\"]")
+"""an exception as ``print(repr(e))`` shows it: who prints it so has caught it"""
 
 
 class Relations:
@@ -252,6 +254,8 @@ class Relations:
                 ):
                     _relate("by_better", one, other)
                     break
+        if one.kind == "rule" and _CAUGHT.match(one.event.body):
+            _relate("by_better", one, next((f for f in told if self._raised_after(f, one)), None))
         if one.symptom and self.scene.taxonomy.has(one.reason, "seen_from_above"):
             waits = [f for f in told if f.symptom and f.reason != one.reason and self.scene.near(f, one)]
             waits = [f for f in waits if not self.scene.taxonomy.has(f.reason, "nameless")]
@@ -263,6 +267,11 @@ class Relations:
                 _relate("by_killed", one, killed[0])
             if killed and not one.symptom and self._lost_a_peer(one, killed):
                 _relate("by_cause", one, killed[0])
+
+    def _raised_after(self, other: Hypothesis, one: Hypothesis) -> bool:
+        """Whether it is an exception of one kind with an earlier one, and nobody caught it."""
+        ended = other.traceback is not None and other.ends_process and other.reason == one.reason
+        return ended and self.scene.before(one, other) and self.scene.near(one, other)
 
     def _lost_a_peer(self, one: Hypothesis, killed: Sequence[Hypothesis]) -> bool:
         """Whether the line tells that a peer is gone which had crashed before."""

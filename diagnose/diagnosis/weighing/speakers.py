@@ -8,13 +8,22 @@ from diagnose.diagnosis.evidence import Event
 from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.reading.prefixes import body_start
 
-_BOOT = re.compile(r"\[ *[1-5]?\d\.\d{6}\] ")
-_KERNEL = re.compile(r"\bkernel: |^\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
+_BOOT = re.compile(r"(?:<\d{1,3}>)?\[ *[1-5]?\d\.\d{6}\] ")
+_KERNEL = re.compile(r"\bkernel: |^(?:<\d{1,3}>)?\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
 
 
 def by_kernel(one: Hypothesis) -> bool:
     """Whether the kernel printed it. The kernel knows the machine better than any process."""
     return _KERNEL.search(one.event.text[:120]) is not None
+
+
+_OF_PROGRAMS = {"user", "framework", "runtime"}
+"""layers of which a kernel knows nothing"""
+
+
+def of_a_service(one: Hypothesis) -> bool:
+    """Whether it stands among the kernel's lines and is about a program: some service of the machine printed it there."""
+    return one.rule is not None and one.rule.layer in _OF_PROGRAMS and by_kernel(one)
 
 
 def at_boot(event: Event) -> bool:

@@ -9,7 +9,7 @@ from diagnose.diagnosis.hypotheses import Hypothesis
 from diagnose.diagnosis.weighing.retries import softened, tries_left
 from diagnose.diagnosis.weighing.scene import Scene
 from diagnose.diagnosis.weighing.scripts import went_on
-from diagnose.diagnosis.weighing.speakers import by_kernel
+from diagnose.diagnosis.weighing.speakers import by_kernel, of_a_service
 from diagnose.diagnosis.weighing.work import Work
 
 _TIDIES = re.compile(
@@ -62,7 +62,7 @@ class Statements:
         elif one.kind == "line":
             self._sounds(one)
         else:
-            severity = one.rule.severity if one.rule is not None else "error"
+            severity = "error" if one.rule is None else "warning" if of_a_service(one) else one.rule.severity
             one.signals[{"fatal": "fatal", "error": "noted"}.get(severity, "warned")] = 1.0
 
     def _leveled(self, one: Hypothesis) -> None:
