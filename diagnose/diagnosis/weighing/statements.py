@@ -30,7 +30,7 @@ class Statements:
 
     def judge(self, one: Hypothesis) -> None:
         """Give it the signals of what it says."""
-        rule = one.rule
+        rule, of_the_job = one.rule, not of_a_service(one)
         self._stated(one)
         if one.kind == "rule":
             self._leveled(one)
@@ -44,8 +44,8 @@ class Statements:
             echo=one.symptom,
             nameless=one.symptom and self.scene.taxonomy.has(one.reason, "nameless"),
             stop=self.scene.taxonomy.has(one.reason, "stop"),
-            specific=rule is not None and not is_generic(rule) and rule.severity != "warning",
-            kernel=by_kernel(one),
+            specific=rule is not None and not is_generic(rule) and rule.severity != "warning" and of_the_job,
+            kernel=by_kernel(one) and of_the_job,
             torn=_torn(one),
         )
 

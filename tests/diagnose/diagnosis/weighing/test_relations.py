@@ -84,3 +84,14 @@ def test_an_engine_that_was_told_to_end_did_not_die() -> None:
     ending = "".join(f"(Server pid=1) the shelf of part {word} is put away\n" for word in WORDS_OF_A_FILM[:12])
     assert report_of(served + STOPPED + DEAD + ending).outcome == "healthy"
     assert report_of(served + DEAD + ending).outcome == "failed"
+
+
+def test_the_exception_that_ended_the_process_is_the_root_and_not_one_that_was_caught_and_printed() -> None:
+    caught = "INFO:faiss.loader:Could not load library with AVX2 support due to:\nImportError('/opt/lib/libfaiss_avx2.so: undefined symbol: __x')\n"
+    ended = (
+        'Traceback (most recent call last):\n  File "/app/train.py", line 16, in <module>\n    import faiss\n'
+        "ImportError: /opt/lib/libfaiss.so: undefined symbol: __x\n"
+    )
+    root = report_of(caught + ended).diagnosis.root_cause
+    assert root is not None
+    assert root.line == 6

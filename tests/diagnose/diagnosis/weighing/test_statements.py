@@ -129,3 +129,14 @@ def test_what_a_rule_knows_is_no_prose_also_while_the_kernel_starts() -> None:
     lost = "[    9.123456] nvidia 0000:3b:00.0: AER: can't recover (no error_detected callback)\n"
     assert "prose" not in _signals(boot + lost)["gpu_fell_off_bus"]
     assert "prose" in _signals(boot + "[    9.123456] zorch: the link has failed\n" + boot)["unknown"]
+
+
+@pytest.mark.parametrize("mark", ["", "<3>"], ids=["dmesg", "dmesg --raw"])
+def test_what_a_service_prints_among_the_kernels_lines_is_not_the_jobs(mark: str) -> None:
+    calm = "".join(f"{mark}[    {n}.185529] tps6591x: regulator {n} is on\n" for n in range(1, 10))
+    service = f"{mark}[   12.856555] init: /init.rc: 473: invalid option '-iwlan0'\n"
+    xid = f"{mark}[   13.670000] NVRM: Xid (PCI:0000:8a:00): 79, pid=4105, name=python, GPU has fallen off the bus.\n"
+    later = "".join(f"{mark}[   4{n}.185529] cpu-tegra: CPU{n} is booted\n" for n in range(9))
+    assert said(calm + service + later)[0] == "healthy"
+    assert said(calm + service + xid + later)[0] == "gpu_fell_off_bus"
+    assert said(service.removeprefix(mark).split("] ")[1])[0] == "argument_error"
