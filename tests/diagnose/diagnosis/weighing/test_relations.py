@@ -87,7 +87,10 @@ def test_an_engine_that_was_told_to_end_did_not_die() -> None:
 
 
 def test_the_exception_that_ended_the_process_is_the_root_and_not_one_that_was_caught_and_printed() -> None:
-    caught = "INFO:faiss.loader:Could not load library with AVX2 support due to:\nImportError('/opt/lib/libfaiss_avx2.so: undefined symbol: __x')\n"
+    caught = (
+        "INFO:faiss.loader:Could not load library with AVX2 support due to:\n"
+        "ImportError('/opt/lib/libfaiss_avx2.so: undefined symbol: __x')\n"
+    )
     ended = (
         'Traceback (most recent call last):\n  File "/app/train.py", line 16, in <module>\n    import faiss\n'
         "ImportError: /opt/lib/libfaiss.so: undefined symbol: __x\n"
