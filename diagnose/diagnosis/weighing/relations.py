@@ -235,8 +235,9 @@ class Relations:
         )
 
     def _by_better(self, one: Hypothesis, told: list[Hypothesis]) -> None:
-        """Prefer the exception to what the same process logged just before it, unless it says the same words again.
+        """Prefer the exception to what the same process logged just before it.
 
+        An error that the exception says again in the same words came first, unless it was only a warning then.
         The kernel's lines are left as they are.
         """
         if one.kind == "rule" and not by_kernel(one) and not _CLASS.search(one.event.body) and "came_to" not in one.signals:
@@ -250,7 +251,7 @@ class Relations:
                     and self.scene.near(other, one)
                     and speaker_of(other.event) in ("", speaker)
                     and not speaker.startswith("(")
-                    and not (self.scene.before(one, other) and _same_words(one, other))
+                    and not (self.scene.before(one, other) and _same_words(one, other) and not one.like.soft)
                 ):
                     _relate("by_better", one, other)
                     break

@@ -98,3 +98,16 @@ def test_the_exception_that_ended_the_process_is_the_root_and_not_one_that_was_c
     root = report_of(caught + ended).diagnosis.root_cause
     assert root is not None
     assert root.line == 6
+
+
+@pytest.mark.parametrize(("level", "line"), [("W", 4), ("E", 1)], ids=["a warning", "an error"])
+def test_an_exception_says_better_what_was_only_a_warning_before_it(level: str, line: int) -> None:
+    """TensorFlow logs what an operation failed of; whether that ends anything, Python's exception says."""
+    what = "OOM when allocating tensor with shape[2,64,400,112,112] and type float on /job:localhost/device:GPU:0"
+    file = "tensorflow/core/framework/op_kernel.cc:1273"
+    logged = f"2019-05-09 14:49:11.318542: {level} {file}] OP_REQUIRES failed : Resource exhausted: {what}\n"
+    raised = (
+        'Traceback (most recent call last):\n  File "train.py", line 152, in <module>\n'
+        f"tensorflow.python.framework.errors_impl.ResourceExhaustedError: {what}\n"
+    )
+    assert said(logged + raised) == ("out_of_memory", line)
