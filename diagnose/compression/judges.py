@@ -73,7 +73,10 @@ class Judges:
 
     def ask(self, number: int, size: int, cut: int, before: Cursor) -> None:
         """Have the block judged that lies in that piece."""
-        os.write(self._tasks, _TASK.pack(number, size, cut, *before))
+        try:
+            os.write(self._tasks, _TASK.pack(number, size, cut, *before))
+        except BrokenPipeError:  # nobody is left who would read it
+            raise _ended() from None
 
     def answer(self, number: int) -> Scan | None:
         """What was found in that block; None if it has no room. Its numbers are gone when its piece is given back."""
@@ -81,10 +84,7 @@ class Judges:
             for ready, _ in self._ready.poll():
                 told = os.read(ready, _ANSWER.size)
                 if not told:
-                    raise DiagnoseError(
-                        "a process that read logs was ended from outside",
-                        remedy="if memory was short, use fewer with --cores 1",
-                    )
+                    raise _ended()
                 at, size = _ANSWER.unpack(told)
                 self._answered[at] = size
         size = self._answered.pop(number)
@@ -100,6 +100,12 @@ class Judges:
             process.terminate()
             process.join()
             os.close(answers)
+
+
+def _ended() -> DiagnoseError:
+    return DiagnoseError(
+        "a process that read logs was ended from outside", remedy="if memory was short, use fewer with --cores 1"
+    )
 
 
 def _places(memory: memoryview, number: int) -> tuple[memoryview, memoryview]:

@@ -30,7 +30,7 @@ from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
 from diagnose.packed import unpacked
 
-FORMAT = 12
+FORMAT = 13
 """the only one that is read; raised with each change of what is written here or by the core (``folds.state``)"""
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""

@@ -51,6 +51,8 @@ _NO_START: Final = re.compile(
     rb"|frame #|#\d|@ |\*\*\*|\d+:? +0x|\[<?[0-9a-f]{6}|at [\w.$<>/]+\(|\S+\+0x"
 )
 """frames and dumps, and what each traceback says"""
+_FRAME: Final = re.compile(rb"Traceback \(most recent call last|File \"[^\"]*\", line \d")
+"""a line of a traceback whatever stands before it: behind a time, nobody sees that it is indented. Its code comes next"""
 _WORDS: Final = re.compile(rb"(?<![A-Za-z])[A-Za-z]{2,}+[^A-Za-z]++[A-Za-z]{2}")
 _LINE: Final = re.compile(rb"[^\n]*+")
 _SEGMENT: Final = re.compile(rb"[^\n\r\0]*+")
@@ -99,6 +101,8 @@ class Starts:
         """whether a beginning that is known seems to stand there: what it says once more is none"""
         self._within = False
         """whether the last block ended within a line"""
+        self._framed = False
+        """whether the line before is a frame of a traceback"""
         self._said: dict[int, list[int]] = {}
         """what stands there -> [its first line, how often it stands there, who says it first], in the order of the lines"""
 
@@ -106,13 +110,13 @@ class Starts:
     def state(self) -> list[Any]:
         """All that the next block depends on."""
         said = [[key, *values] for key, values in self._said.items()]
-        window = [self._failure, self._open, self._until, self._seems, self._within, self.looked, self._before]
+        window = [self._failure, self._open, self._until, self._seems, self._within, self._framed, self.looked, self._before]
         return [self.begins, self.count, self._known, window, said]
 
     @state.setter
     def state(self, state: list[Any]) -> None:
         begins, self.count, self._known, window, said = state
-        self._failure, self._open, self._until, self._seems, self._within, self.looked, self._before = window
+        self._failure, self._open, self._until, self._seems, self._within, self._framed, self.looked, self._before = window
         self.begins = [Begin(*one) for one in begins]
         self._said = {key: values for key, *values in said}
         self._keys = {key >> _WHO for known in self._known for key in known}
@@ -167,6 +171,9 @@ class Starts:
         self.looked += 1
         found = _SEGMENT.match(data, at, at + _LONG)
         raw = found[0] if found is not None else b""
+        code, self._framed = self._framed, _FRAME.search(raw) is not None
+        if code or self._framed:
+            return False
         said = raw.translate(None, _DIGITS)  # this is asked of every line here: what takes longer comes behind it
         key = crc32(said) << 9 | len(said)
         if (known := self._said.get(key)) is not None:
@@ -201,7 +208,7 @@ class Starts:
                 self.looked = self._before
         else:
             self._remember(cut=cut)
-        self._said, self._open, self._seems = {}, False, False
+        self._said, self._open, self._seems, self._framed = {}, False, False, False
 
     def _found(self) -> Begin | None:
         """The beginning that stands behind the last failure, if it is one that is known."""
@@ -247,7 +254,10 @@ def _who(raw: bytes) -> int:
 def _says(raw: bytes) -> bool:
     """Whether a line says something: two words, which are no frame."""
     text = clean(raw)
-    body = text[body_start(text) :]
+    start = body_start(text)
+    if start > 1 and text[start - 2 : start].isspace():
+        return False  # indented: a prefix takes the blanks behind it, and one of them is its own
+    body = text[start:]
     return _NO_START.match(body) is None and _WORDS.search(body) is not None
 
 

@@ -13,12 +13,14 @@ import pytest
 
 from diagnose.compression.ahead import feed_ahead
 from diagnose.compression.folds import KEEP, Folding
+from diagnose.compression.judges import Judges
 from diagnose.compression.kept_log import Compression
 from diagnose.compression.snapshot import snapshot
 from diagnose.diagnosis.likeness import sounds
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import EARLY, Matcher
+from diagnose.matching.scan import Cursor
 from diagnose.reading.lines import LONGEST
 from diagnose.reading.sources import Source
 from tests.conftest import ROOT
@@ -105,6 +107,16 @@ def test_a_process_that_is_ended_from_outside_ends_the_reading(matcher: Matcher,
     monkeypatch.setattr(Matcher, "scan", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(DiagnoseError, match="ended from outside"):
         list(feed_ahead(Compression(matcher), 0, [_LARGE] * 20, 2))
+
+
+def test_all_processes_may_be_gone_before_they_are_asked(matcher: Matcher) -> None:
+    judges = Judges(matcher, 2)
+    for process in multiprocessing.active_children():
+        process.kill()
+        process.join()
+    with pytest.raises(DiagnoseError, match="ended from outside"):
+        judges.ask(0, 0, 0, Cursor(1, False, False, -1))
+    judges.close()
 
 
 def test_no_process_is_left_when_nobody_reads_on(matcher: Matcher) -> None:

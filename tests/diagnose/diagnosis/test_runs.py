@@ -10,7 +10,7 @@ from diagnose.diagnosis.runs import last_start
 from diagnose.matching.databases import core
 from diagnose.matching.series import Column, Series
 from tests.support.logs import RAISED as UNCAUGHT
-from tests.support.logs import job_of, report_of
+from tests.support.logs import job_of, report_of, said
 
 
 def steps(*values: float) -> Series:
@@ -221,3 +221,19 @@ def test_what_begins_again_behind_a_failure_that_ended_nothing_is_no_run() -> No
     job = job_of((MODULES + WORK + handled) * 3)
     assert job.compression.begins(0)[0] == 2
     assert job.report().job.attempt == 1
+
+
+@pytest.mark.parametrize(
+    "dress",
+    ["{line}", "2026-03-04T05:06:{n:02d}.123Z {line}", "2026-03-04 05:06:{n:02d},123 - launcher - WARNING - {line}"],
+    ids=["plain", "a time", "a logger"],
+)
+def test_ranks_that_raise_one_after_the_other_are_one_run_whatever_stands_before_their_frames(dress: str) -> None:
+    frames = "".join(
+        f'  File "/app/part{n}.py", line {n}, in do_{n}\n    do_{n + 1}(the_model, the_batch)\n' for n in range(12)
+    )
+    raised = f"Traceback (most recent call last):\n{frames}AssertionError: Sequence length grew beyond the cache: 2851 > 2560\n"
+    log = "the words are read\nthe model is built of 12 parts\n" + 2 * raised
+    dressed = "".join(dress.format(n=n % 60, line=line) + "\n" for n, line in enumerate(log.splitlines()))
+    assert said(dressed) == ("assertion_error", 2 + 26)
+    assert not any("runs" in note for note in report_of(dressed).diagnosis.notes)
