@@ -223,7 +223,7 @@ class Journal:
         if failure is not None:
             refusal = Unavailable(
                 f"could not be written to disk: {getattr(failure, 'strerror', None) or failure}",
-                remedy="nothing of this was stored; try again once there is room",
+                remedy="nothing of this was stored; try again once the disk can be written",
                 retry_after_s=5,
             )
         for entry in entries:
@@ -347,13 +347,24 @@ class Journal:
                 if not free or not self._let_go():
                     return
                 self._closed = [segment for segment in self._closed if segment.latest or segment.raw]
-            for segment in free:
-                with contextlib.suppress(FileNotFoundError):
-                    if segment.damaged:
-                        self._set_aside(segment.path)
-                    else:
-                        segment.path.unlink()
+            left = [segment for segment in free if not self._deleted(segment)]
+            with self._lock:
+                self._closed = [*left, *self._closed]
             fcntl.flock(self._hold, fcntl.LOCK_UN)
+
+    def _deleted(self, segment: _Segment) -> bool:
+        """Delete a segment that nobody needs. A disk that is read-only keeps it until later; no thread may die of that."""
+        try:
+            if segment.damaged:
+                self._set_aside(segment.path)
+            else:
+                segment.path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            self._tell(error)
+            return False
+        return True
 
     def _let_go(self) -> bool:
         """Whether segments may be deleted now. If so, nobody can begin to hold them before they are gone."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.campaign.faults import ON_POSTGRESQL, ON_SQLITE, Disk, Hook, Site
+from benchmarks.campaign.faults import BY_HOOK, ON_POSTGRESQL, ON_SQLITE, Disk, Hook, Site
 from benchmarks.campaign.rounds import Found, one
 from tests.support.servers import Postgres, Server
 
@@ -43,13 +43,13 @@ def campaign(rounds: int, seed: int = 1, kinds: Sequence[str] = ("sqlite", "post
 
 
 def _rounds(folder: Path, disk: Disk, cluster: Postgres | None, numbers: Sequence[int], quiet: bool) -> Found:
-    hook, raw = Hook(folder), disk.folder / "raw"
+    hook, raw = Hook(folder, disk.folder), disk.folder / "raw"
     words = ["--raw-logs", str(raw), *(["--database", cluster.database("campaign")] if cluster is not None else [])]
     more = {"DIAGNOSE_SERVE_FLUSH_S": "4", "DIAGNOSE_SERVE_RAW_WAIT_S": "1", "DIAGNOSE_SERVE_RAW_LEAVE_FREE": "32MiB"}
     server = Server(disk.folder / "data", *words, **more, **hook.environment)
     faults = dict(ON_SQLITE if cluster is None else ON_POSTGRESQL)
     if not hook.works:
-        faults = {name: fault for name, fault in faults.items() if "slow" not in name and name != "clock"}
+        faults = {name: fault for name, fault in faults.items() if name not in BY_HOOK}
     if not disk.is_small:
         faults.pop("full_and_kill", None)
     order = [name for _ in range(len(numbers) // len(faults) + 1) for name in faults]

@@ -27,21 +27,23 @@ _TAIL: Final = 64 << 10
 class Hook:
     """The library ``faults.c``, and the file by which it is told what to do."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: Path) -> None:
+        self._disk = disk
         self._library = folder / "faults.so"
         words = ["gcc", "-O2", "-shared", "-fPIC", "-o", str(self._library), str(_SOURCE), "-ldl"]
         self.works = shutil.which("gcc") is not None and subprocess.run(words, check=False).returncode == 0
         self._file = folder / "faults.told"
-        self._file.write_bytes(bytes(16))
+        self._file.write_bytes(bytes(24))
         with open(self._file, "r+b") as file:
-            self._said = mmap.mmap(file.fileno(), 16)
+            self._said = mmap.mmap(file.fileno(), 24)
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self._library), "DIAGNOSE_FAULTS": str(self._file)} if self.works else {}
+        told = {"DIAGNOSE_FAULTS": str(self._file), "DIAGNOSE_FAULTS_DISK": str(self._disk)}
+        return {"LD_PRELOAD": str(self._library), **told} if self.works else {}
 
-    def say(self, sync_ms: int = 0, ahead_s: int = 0) -> None:
-        self._said[:] = struct.pack("=qq", sync_ms, ahead_s)
+    def say(self, sync_ms: int = 0, ahead_s: int = 0, *, read_only: bool = False) -> None:
+        self._said[:] = struct.pack("=qqq", sync_ms, ahead_s, read_only)
 
 
 class Disk:
@@ -126,6 +128,18 @@ def full_and_kill(site: Site) -> None:
     site.server.start()
 
 
+def read_only(site: Site) -> None:
+    """Nothing on the disk can be written, deleted or named for a moment; sometimes with kill -9 meanwhile."""
+    site.hook.say(read_only=True)
+    site.pause(5.0)
+    dies = site.chance.random() < 0.3
+    if dies:
+        site.server.kill()
+    site.hook.say()
+    if dies:
+        site.server.start()
+
+
 def slow(site: Site) -> None:
     """Each sync takes up to a quarter of a second."""
     site.hook.say(sync_ms=site.chance.randrange(20, 250))
@@ -189,8 +203,10 @@ def none(site: Site) -> None:
 
 ON_SQLITE: Final[Mapping[str, Callable[[Site], None]]] = {
     "kill": kill, "stop": stop, "full": full, "full_and_kill": full_and_kill, "slow": slow, "slow_and_kill": slow_and_kill,
-    "clock": clock, "flip_journal": flip_journal, "flip_raw": none, "flip_database": none,
+    "clock": clock, "read_only": read_only, "flip_journal": flip_journal, "flip_raw": none, "flip_database": none,
 }  # fmt: skip
 ON_POSTGRESQL: Final[Mapping[str, Callable[[Site], None]]] = {
     "kill": kill, "stop": stop, "database": database, "clock": clock, "slow_and_kill": slow_and_kill,
+    "read_only": read_only,
 }  # fmt: skip
+BY_HOOK: Final = frozenset({"slow", "slow_and_kill", "clock", "read_only"})

@@ -212,7 +212,7 @@ def _raw(site: Site, log: Log, found: Found, may_have_gaps: bool) -> Iterator[st
         at = end
     if not all(whole):
         yield f"{log.job} {log.source}: its raw log is another one than was sent"
-    else:
+    elif may_have_gaps:
         found.given_up += sum(end - begin for begin, end in gaps)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -359,5 +360,8 @@ def name_in(folder: Path, prefix: str) -> str:
         found = ""
     if not (found.startswith(f"{prefix}-") and found.isprintable() and len(found) < 60):
         found = f"{prefix}-{token_hex(6)}"
-        path.write_text(found + "\n", "ascii")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(found + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # who forgets its name over a power cut is taken for another
     return found

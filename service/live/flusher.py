@@ -91,7 +91,7 @@ class Flusher:
             self._telemetry.flushes.labels("stored").inc()
             self._telemetry.flush_s.observe(self._clock.steady() - began)
             for flush, done in batch:
-                done(flush)
+                _say(flush, done)
 
     def _came_back(self) -> None:
         if not self.up:
@@ -131,4 +131,12 @@ class Flusher:
                     self._aside.append((self._clock.steady() + _ASIDE_S, flush, done))
             else:
                 self._came_back()
-                done(flush)
+                _say(flush, done)
+
+
+def _say(flush: Flush, done: Done) -> None:
+    """It is stored, whatever becomes of saying so: the flushes of all other jobs go on."""
+    try:
+        done(flush)
+    except Exception:
+        log.exception("job %d attempt %d was stored, and that could not be said", flush.job_id, flush.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -275,6 +276,31 @@ def test_nothing_is_deleted_while_a_backup_holds_it(tmp_path: Path) -> None:
         assert journal.segments == len(before)
     journal.stored(A.owner, last)
     assert not list(tmp_path.glob("*.journal"))
+    journal.close()
+
+
+def test_a_disk_that_is_read_only_keeps_what_nobody_needs_until_it_can_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that had stored it died of this once, and nothing was stored any more."""
+    session(tmp_path, *[(A, b"x" * 3000)] * 3, segment=4096)
+    journal = Journal(tmp_path, segment=4096)
+    last = [record.lsn for record in journal.recover() if isinstance(record, Record)][-1]
+    before = sorted(tmp_path.glob("*.journal"))
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "unlink", refuse)
+        journal.stored(A.owner, last)
+        journal.stored(A.owner, last)
+        assert journal.segments == len(before)
+    with held(tmp_path):  # a backup can still begin
+        pass
+    journal.stored(A.owner, last)
+    assert not list(tmp_path.glob("*.journal"))
+    assert (journal.segments, journal.size) == (0, 0)
     journal.close()
 
 

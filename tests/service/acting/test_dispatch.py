@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import contextlib
 import json
 import time
@@ -516,6 +517,14 @@ def test_an_executor_that_is_not_configured_any_more(desk: Desk) -> None:
 
     asyncio.run(go())
     assert state(desk, action) == "running"  # until its lease lapses; then a person looks
+
+
+def test_a_new_name_is_on_disk_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut the service had another name, and waited a minute for itself."""
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    name_in(tmp_path, "service")
+    assert synced == [(tmp_path / "executor-name").stat().st_ino]
 
 
 def test_the_name_stays(tmp_path: Path) -> None:

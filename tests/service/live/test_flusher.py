@@ -110,6 +110,21 @@ def test_what_is_stored_is_done(case: Case) -> None:
     assert case.flusher.last_error is None
 
 
+def test_what_cannot_be_said_of_one_holds_up_no_other(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    """Its thread died of this once."""
+
+    def fail(_: Flush) -> None:
+        raise OSError("read-only file system")
+
+    first, second = case.opened(2)
+    case.flusher.put(flush(first, 7), fail)
+    until(lambda: case.lsn(first) == 7)
+    case.put(flush(second, 8))
+    until(lambda: case.done)
+    assert (case.lsn(second), case.flusher._thread.is_alive()) == (8, True)
+    assert "was stored, and that could not be said" in caplog.text
+
+
 def test_what_waits_goes_in_one_transaction_with_judged_reports_first(case: Case) -> None:
     opened = case.opened(5)
     held = case.store.hold()
