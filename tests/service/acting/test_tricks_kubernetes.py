@@ -71,13 +71,25 @@ def test_pods_and_owners_that_the_attacker_made_lead_to_nobody(world: World) -> 
     body["metadata"]["ownerReferences"] = [owner]
     world.cluster.make(MINE.rpartition("/")[0], body)
     world.cluster.pod("owned-x", "gpu-1", {"job-name": "owned"}, "lab")
-    intern = world.token("intern", "--role", "ingest", "--namespace", "lab")
+    intern = lab(world)
     lines = "".join(XID.format(node=node) for node in NODES)
     assert intern.push("lab.mine", STEPS + lines, node="gpu-1") == 200
     assert intern.push("lab.owned", STEPS + SOFT, node="gpu-1") == 200
     assert (intern.end("lab.mine"), intern.end("lab.owned")) == (200, 200)
     world.settled("lab.mine", "lab.owned")
     assert world.out() == [], world.actions()
+    world.untouched(THEIRS)
+
+
+def test_many_jobs_of_one_owner_speak_against_a_node_as_one(world: World) -> None:
+    """Each has a pod that its owner bound to the node, and a token that may accuse it."""
+    intern, names = lab(world), [f"many-{number}" for number in range(6)]
+    for name in names:
+        world.cluster.make(MINE.rpartition("/")[0], kubernetes.job(name))
+        world.cluster.pod(f"{name}-x", "gpu-1", {"job-name": name}, "lab")
+        world.cluster.end(f"{MINE.rpartition('/')[0]}/{name}")
+        assert failed(intern, f"lab.{name}", XID.format(node="gpu-1") + SOFT, node="gpu-1")
+        world.settled(f"lab.{name}")
     world.untouched(THEIRS)
 
 
