@@ -237,7 +237,7 @@ class People:
 def _name(claims: dict[str, Any], wanted: str) -> str:
     """What somebody is called in the audit trail. An address that was not verified is anybody's."""
     said = claims.get(wanted)
-    if wanted == "email" and claims.get("email_verified") is False:
+    if wanted == "email" and claims.get("email_verified", True) not in (True, "true"):  # some providers say it as a text
         said = None
     good = isinstance(said, str) and 0 < len(said) <= _LONGEST_NAME and said.isprintable()
     return str(said) if good else str(claims["sub"])[:_LONGEST_NAME]

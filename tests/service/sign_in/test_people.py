@@ -100,9 +100,13 @@ def test_groups_of_the_token_come_before_those_that_are_asked_for(way: Way) -> N
         way.come()
 
 
-def test_an_address_that_was_not_verified_is_not_the_name(way: Way) -> None:
-    way.provider.person["email_verified"] = False
-    assert way.come().name == "1"
+@pytest.mark.parametrize(
+    ("verified", "name"), [(False, "1"), ("false", "1"), (None, "1"), (True, "kim@example.org"), ("true", "kim@example.org")]
+)
+def test_an_address_that_was_not_verified_is_not_the_name(way: Way, verified: Any, name: str) -> None:
+    """Some providers say so with a text."""
+    way.provider.person["email_verified"] = verified
+    assert way.come().name == name
 
 
 STRANGER = ECKey.generate_key("P-256", {"use": "sig", "kid": "first", "alg": "ES256"})
