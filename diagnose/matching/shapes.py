@@ -23,7 +23,7 @@ import functools
 import json
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -236,6 +236,61 @@ def _said(tree: Any) -> str:
         elif name != "AT":
             parts.append(" ")
     return "".join(parts)
+
+
+def ways(pattern: str) -> Iterator[tuple[str, str]]:
+    """(its text, the pattern that goes this way) for each alternative, and each group that may be left out.
+
+    A line goes this way if the second pattern matches it. What surrounds a repeated group may be matched a few times more or
+    less there: that is enough to say that no line goes this way.
+    """
+    yield from _ways(list(_parse(pattern)), _flags(pattern))
+
+
+def _ways(tree: Sequence[Any], flags: int) -> Iterator[tuple[str, str]]:
+    for number, (operator, argument) in enumerate(tree):
+        for words, text in _ways_of(str(operator), argument, flags):
+            yield words, _text(tree[:number], flags) + text + _text(tree[number + 1 :], flags)
+
+
+def _ways_of(operator: str, argument: Any, flags: int) -> Iterator[tuple[str, str]]:
+    if operator == "BRANCH":
+        for part in argument[1]:
+            yield _said(part), f"(?:{_text(part, flags)})"
+            yield from _ways(list(part), flags)
+    elif operator == "SUBPATTERN":
+        within = (flags | argument[1]) & ~argument[2]
+        yield from ((words, f"(?:{text})") for words, text in _ways(list(argument[3]), within))
+    elif operator in ("MAX_REPEAT", "MIN_REPEAT"):
+        least, most, inner = argument
+        once, again = f"(?:{_text(inner, flags)})", ""
+        if most == _parser.MAXREPEAT or int(most) > 1:
+            again = f"{once}*"
+        if int(least) == 0:
+            yield _said(inner), again + once + again
+        yield from ((words, f"{again}(?:{text}){again}") for words, text in _ways(list(inner), flags))
+
+
+_PLACES = {"AT_BEGINNING": "^", "AT_BEGINNING_STRING": "^", "AT_END": "$", "AT_END_STRING": "$", "AT_BOUNDARY": r"\b"}
+
+
+def _text(tree: Iterable[Any], flags: int) -> str:
+    """The pattern of a tree; what stands around a text is left out."""
+    return "".join(_text_of(str(operator), argument, flags) for operator, argument in tree)
+
+
+def _text_of(operator: str, argument: Any, flags: int) -> str:
+    if operator in _ATOMS:
+        return _class_text(_bytes_of(operator, argument, flags))
+    if operator == "BRANCH":
+        return "(?:" + "|".join(_text(part, flags) for part in argument[1]) + ")"
+    if operator == "SUBPATTERN":
+        return f"(?:{_text(argument[3], (flags | argument[1]) & ~argument[2])})"
+    if operator in ("MAX_REPEAT", "MIN_REPEAT"):
+        least, most, inner = argument
+        upper = "" if most == _parser.MAXREPEAT else str(int(most))
+        return f"(?:{_text(inner, flags)}){{{int(least)},{upper}}}"
+    return _PLACES.get(str(argument), "") if operator == "AT" else ""
 
 
 @functools.lru_cache(maxsize=8192)

@@ -34,6 +34,8 @@ _FEWEST_BITS, _PLAIN_BITS = 15.0, 6.0
 """what the words of a failure rule must say, and what a word of plain language says at most. "may not" says 10"""
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _PLAIN = re.compile(r"[A-Z]?[a-z]+\Z")
+_OF_NUMBERS = re.compile(r"(?:nan|inf|infinity|[kmgtp]?i?b|[mun]s|min|sec|hr?s|it)\Z", re.I)
+"""what may stand in place of a number, or behind it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], alarms: 
                 return Refusal("drops-evidence", "a failure rule knows a line that it was written for", line)
             if (lost := dropped(body.decode("utf-8", "replace"), expression, captures)) is not None:
                 return Refusal("drops-numbers", lost, line)
+        if (refusal := _unseen(rule.pattern, bodies)) is not None:
+            return refusal
     name, what = {
         "filters": ("drops-evidence", "it matches a line that must stay"),
         "failures": ("alarms-on-healthy", "it matches a line of a run that went well"),
@@ -176,6 +180,24 @@ def _on_lines(rule: Rule, lines: Sequence[str], against: Sequence[str], alarms: 
                 return Refusal(name, what, line)
         except TimeoutError:
             return Refusal("expensive", f"searching one line takes more than {SEARCH_S} s", line)
+    return None
+
+
+def _unseen(pattern: str, bodies: Sequence[bytes]) -> Refusal | None:
+    """Refuse a filter that has words which none of its lines has: an alternative that nobody printed can be what a failure of
+    others prints.
+    """
+    import regex
+
+    for said, way in shapes.ways(pattern):
+        words = [word for word in _WORD.findall(said) if not _OF_NUMBERS.match(word)]
+        if not words:
+            continue
+        try:
+            if not any(regex.search(way.encode(), body, timeout=SEARCH_S) for body in bodies):
+                return Refusal("untried", f"none of the lines that it was written for has its words {' '.join(words)[:80]!r}")
+        except TimeoutError:
+            return Refusal("expensive", f"searching one line takes more than {SEARCH_S} s")
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,18 @@ def test_what_the_model_calls_evidence_is_not_asked_about_again_and_kept_when_it
     assert store.rules("shadow", "active") == []
     (known,) = (known for known in store.rules("retired") if "forwarded" in known.provenance)
     assert (known.why, known.provenance["model"]) == ("forwarded: error-like", "tiny")
+
+
+def test_a_model_that_obeys_the_log_teaches_nothing_about_lines_that_nobody_printed(endpoint: Endpoint, tmp_path: Path) -> None:
+    """The log says what else the filter should drop: the last words of the jobs of others. They were dropped once."""
+    wish = r"^lane (?:keeper chose lane \d+ for user \S+|guard ends here)$"
+    endpoint.text = lambda body, k: said(rule(wish))
+    store = RuleStore(RuleFile(tmp_path / "b.db"))
+    lesson = learn([job_of("\n".join(OPEN) + "\n")], store, settings=settings(endpoint))
+    assert [refusal.name for _, refusal in lesson.refused] == ["untried"]
+    (mined,) = store.rules("shadow", "active")
+    assert mined.provenance["by"] == "miner"
+    assert not re.search(mined.rule.pattern, "lane guard ends here")
 
 
 def test_one_voice_for_evidence_is_heard_even_when_the_judge_has_no_choice(endpoint: Endpoint) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import contextlib
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace

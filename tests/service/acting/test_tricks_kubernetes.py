@@ -1,6 +1,7 @@
 """Tricks of a malicious ingest token against Kubernetes, in mode auto, beside those of ``test_attacks_kubernetes.py``.
 
-Several tricks share a service, as each has a job of its own or must be refused. Nobody's job is touched, and no node is tainted.
+Several tricks share a service, as each has a job of its own or must be refused. Nobody's job is touched, and no node
+is tainted.
 """
 
 from __future__ import annotations
@@ -27,10 +28,25 @@ def failed(sender: Sender, job: str, text: str = SOFT, **params: str) -> str | N
     return job if status == 200 and sender.end(job) == 200 else None
 
 
-@pytest.mark.parametrize("words", [("--namespace", "lab"), ("--namespace", "lab", "--namespace", "l?b*")], ids=["one", "pattern"])
+@pytest.mark.parametrize(
+    "words", [("--namespace", "lab"), ("--namespace", "lab", "--namespace", "l?b*")], ids=["one", "pattern"]
+)
 def test_a_namespace_with_odd_signs_is_nobodys(world: World, words: tuple[str, ...]) -> None:
     intern = world.token("intern", "--role", "ingest", "--node", "*", *words)
-    odd = ["lab/../ml", "ml/../lab", "lab%2F..%2Fml", "lab/jobs/x/../../../ml", "ML", "ml ", "ml\n", "ml\0lab", "ｍｌ", "*", "lab,ml", "l*"]
+    odd = [
+        "lab/../ml",
+        "ml/../lab",
+        "lab%2F..%2Fml",
+        "lab/jobs/x/../../../ml",
+        "ML",
+        "ml ",
+        "ml\n",
+        "ml\0lab",
+        "ｍｌ",
+        "*",
+        "lab,ml",
+        "l*",
+    ]
     taken = [
         job
         for number, namespace in enumerate(odd)
@@ -43,7 +59,17 @@ def test_a_namespace_with_odd_signs_is_nobodys(world: World, words: tuple[str, .
 
 def test_a_name_with_odd_signs_is_nobodys(world: World) -> None:
     intern = lab(world)
-    names = ["lab.ml.llama", "lab..llama", "lab.llama", "ml..llama", "lab.%2e%2e", "ML.llama", "ml.LLAMA", "ml.llama.", "lab.mine?x=1"]
+    names = [
+        "lab.ml.llama",
+        "lab..llama",
+        "lab.llama",
+        "ml..llama",
+        "lab.%2e%2e",
+        "ML.llama",
+        "ml.LLAMA",
+        "ml.llama.",
+        "lab.mine?x=1",
+    ]
     taken = [name for name in names if failed(intern, name, node="gpu-1")]
     assert "lab.ml.llama" in taken
     world.settled(*taken)
@@ -56,7 +82,9 @@ def test_the_uid_of_anothers_job_makes_it_nobodys(world: World) -> None:
     taken = [
         failed(intern, "lab.mine", node="gpu-2", **{"label.namespace": "lab", "label.job_uid": theirs}),
         failed(intern, "ml.llama", node="gpu-1", **{"label.namespace": "lab", "label.job_uid": theirs}),
-        failed(intern, "llama", node="gpu-1", **{"label.namespace": "ml", "label.job_uid": mine, "label.kind": "job-controller"}),
+        failed(
+            intern, "llama", node="gpu-1", **{"label.namespace": "ml", "label.job_uid": mine, "label.kind": "job-controller"}
+        ),
     ]
     world.settled(*filter(None, taken))
     world.untouched()
@@ -98,7 +126,13 @@ def test_the_kernel_of_one_node_says_nothing_of_another(world: World) -> None:
     kernel = world.token("gpu-2", "--role", "node", "--node", "gpu-2")
     theirs = world.token("theirs", "--role", "ingest", "--namespace", "ml")
     assert theirs.push("ml.llama", STEPS, node="gpu-1") == 200
-    for source in ("node:gpu-1/kern.log", "node:gpu-2/../node:gpu-1/kern.log", "node:gpu-1", "node:*/kern.log", "node:/kern.log"):
+    for source in (
+        "node:gpu-1/kern.log",
+        "node:gpu-2/../node:gpu-1/kern.log",
+        "node:gpu-1",
+        "node:*/kern.log",
+        "node:/kern.log",
+    ):
         kernel.push("ml.llama", XID.format(node="gpu-1"), source=source)
     assert kernel.push("ml.llama", XID.format(node="gpu-1"), source="node:gpu-2/kern.log") == 200
     assert kernel.push("ml.llama", XID.format(node="gpu-1") + SOFT, source="rank0.log", node="gpu-1") in (200, 403)
@@ -153,7 +187,11 @@ def test_findings_about_nodes_are_not_for_who_may_send_logs(world: World) -> Non
     state = {"component": "gpu", "states": [{"time": "2026-11-28T12:00:00Z", "health": "Unhealthy", "reason": "x"}]}
     told = {
         "findings/kubernetes-events": {"items": [event]},
-        "findings/nvsentinel": {"specversion": "1.0", "type": "com.nvidia.nvsentinel.health.v1", "data": {"healthEvent": health}},
+        "findings/nvsentinel": {
+            "specversion": "1.0",
+            "type": "com.nvidia.nvsentinel.health.v1",
+            "data": {"healthEvent": health},
+        },
         "findings/alertmanager": {"version": "4", "status": "firing", "alerts": [alert]},
         "gpu-1/findings/gpud": [state],
         "gpu-1/findings/dcgm": {"lines": ["XID error 79 detected"]},
