@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,7 +126,7 @@ def load(paths: Sequence[str | Path] | None = None, *, examples: bool = False) -
     """
     files = _files(paths)
     if examples:
-        return RuleSet.of(rule for file, name, text in files for rule in parse(text, name, _family(file)))
+        return RuleSet.of(rule for file, name, text in files for rule in _parsed(text, name, _family(file)))
     key = cache.key_of(__version__, *_CACHED, *(part for _, name, text in files for part in (name, text)))
     known = cache.fetch("rules", key)
     if known is None:
@@ -133,6 +134,12 @@ def load(paths: Sequence[str | Path] | None = None, *, examples: bool = False) -
         known = json.dumps([[getattr(rule, field) for field in _CACHED] for rule in full]).encode()
         cache.store("rules", key, known)
     return RuleSet(tuple(_cached(row) for row in json.loads(known)))
+
+
+@lru_cache(128)
+def _parsed(text: str, name: str, family: Family | None) -> tuple[Rule, ...]:
+    """The rules of one file: each verification of a rule asks for all of them, and to read them takes half a second."""
+    return tuple(parse(text, name, family))
 
 
 _CACHED = [field for field in Rule.__dataclass_fields__ if field not in ("matches", "misses")]
