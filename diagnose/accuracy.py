@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from diagnose.diagnosis.evidence import Event, Evidence
 from diagnose.diagnosis.topology import plain_pci
@@ -82,6 +82,8 @@ class Verdict:
     """nodes that the report would isolate: (those that the label names, others)"""
     second: Second | None = None
     """the answer of a model, if one could be asked"""
+    rules: frozenset[str] = frozenset()
+    """the rules of the lines that the report shows as evidence"""
 
     @property
     def category_right(self) -> bool:
@@ -120,6 +122,7 @@ class Score:
     cases: int = 0
     category: int = 0
     reason: int = 0
+    with_action: int = 0
     action: int = 0
     with_line: int = 0
     exact: int = 0
@@ -147,8 +150,10 @@ class Score:
         self.cases += 1
         self.category += verdict.category_right
         self.reason += verdict.reason_right
-        self.action += verdict.action_right
-        self.action_kind += verdict.action_kind_right
+        if label.action not in ("-", ""):
+            self.with_action += 1
+            self.action += verdict.action_right
+            self.action_kind += verdict.action_kind_right
         self.guessed += verdict.guessed
         self.isolated_right += verdict.isolated[0]
         self.isolated_wrong += verdict.isolated[1]
@@ -204,6 +209,16 @@ class Asked:
             self.line += second.line_near
 
 
+class Level(NamedTuple):
+    """What was said with a confidence of this tenth."""
+
+    least: float
+    cases: int
+    said: float
+    """the mean confidence"""
+    right: int
+
+
 @dataclass(slots=True)
 class Results:
     """The results of one corpus."""
@@ -256,8 +271,27 @@ class Results:
             return None
         steps: dict[int, list[tuple[float, bool]]] = {}
         for confidence, right in said:
-            steps.setdefault(min(9, int(confidence * 10)), []).append((confidence, right))
+            steps.setdefault(_level(confidence), []).append((confidence, right))
         return sum(abs(sum(c for c, _ in step) - sum(r for _, r in step)) for step in steps.values()) / len(said)
+
+    def reliability(self) -> list[Level]:
+        """Ten levels of confidence, the highest first, as far as something was said with it."""
+        levels: dict[int, list[Verdict]] = {}
+        for verdict in self.verdicts:
+            if verdict.reason != "unknown":
+                levels.setdefault(_level(verdict.confidence), []).append(verdict)
+        return [
+            Level(at / 10, len(some), sum(v.confidence for v in some) / len(some), sum(v.reason_right for v in some))
+            for at, some in sorted(levels.items(), reverse=True)
+        ]
+
+    def rules(self) -> dict[str, list[str]]:
+        """Rule -> the cases in which it speaks."""
+        found: dict[str, list[str]] = {}
+        for verdict in self.verdicts:
+            for rule in sorted(verdict.rules):
+                found.setdefault(rule, []).append(verdict.label.file)
+        return found
 
     def calibration(self) -> list[tuple[float, int, int]]:
         """(confidence, cases, right) of each level of confidence."""
@@ -268,6 +302,20 @@ class Results:
 
 
 _SURE = 0.9
+
+
+def _level(confidence: float) -> int:
+    """Which tenth it is in."""
+    return min(9, int(confidence * 10))
+
+
+def of_one_case(corpora: Sequence[Results]) -> dict[str, str]:
+    """Rule -> the only case in which it speaks, of all corpora together: nobody has seen yet that it holds elsewhere."""
+    cases: dict[str, list[str]] = {}
+    for results in corpora:
+        for rule, files in results.rules().items():
+            cases.setdefault(rule, []).extend(files)
+    return {rule: files[0] for rule, files in sorted(cases.items()) if len(files) == 1}
 
 
 def _kind(action: str) -> str:
@@ -376,6 +424,7 @@ def judge(label: Label, report: Report, sources: Sequence[Source]) -> Verdict:
         suspects=_suspects(label.where, suspects.nodes or witnesses.nodes, suspects.ranks or witnesses.ranks, suspects.gpus),
         guesses=(diagnosis.reason, *(one.reason for one in diagnosis.alternatives)),
         isolated=_isolated(label, report.action.nodes),
+        rules=frozenset(line.rule for line in diagnosis.evidence if line.rule is not None),
     )
 
 
@@ -489,6 +538,8 @@ def as_dict(results: Results) -> dict[str, Any]:
         "calibration_error": results.calibration_error(),
         "sure": {"cases": results.sure()[0], "right": results.sure()[1]},
         "calibration": [{"confidence": c, "cases": n, "right": r} for c, n, r in results.calibration()],
+        "reliability": [level._asdict() for level in results.reliability()],
+        "rules": results.rules(),
         "cases": [
             {
                 "file": v.label.file,

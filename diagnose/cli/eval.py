@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from diagnose.accuracy import Asked, Results, Score, Second, Verdict, as_dict, evaluate, labels
+from diagnose.accuracy import Asked, Results, Score, Second, Verdict, as_dict, evaluate, labels, of_one_case
 from diagnose.cli import printable
 from diagnose.cli.options import endpoint
 from diagnose.diagnosis.evidence import Evidence
@@ -75,9 +75,10 @@ def _run(arguments: argparse.Namespace, agent: endpoint.Agent | None) -> int:
 
     with Notice("preparing the rules"):
         matcher = Matcher(load(arguments.rules), reserved=EARLY)
+    style, corpora = Style(sys.stdout), list[Results]()
     for number, name in enumerate(arguments.corpora):
         corpus = Path(name)
-        results = Results(name)
+        corpora.append(results := Results(name))
         progress = Progress(name, len(labels(corpus)))
         for verdict in evaluate(corpus, matcher, only=arguments.only, ask=ask if agent else None):
             results.verdicts.append(verdict)
@@ -88,10 +89,11 @@ def _run(arguments: argparse.Namespace, agent: endpoint.Agent | None) -> int:
         elif arguments.markdown:
             print("\n" * (number > 0) + _markdown(results))
         else:
-            style = Style(sys.stdout)
             print("\n" * (number > 0) + _text(results, style))
             if arguments.wrong:
                 print("\n" + _wrong(results, style))
+    if not arguments.json:
+        print("\n" + (_rare_in_markdown(corpora) if arguments.markdown else _rare(corpora, style, named=arguments.wrong)))
     return 0
 
 
@@ -114,8 +116,8 @@ def _facts(results: Results) -> list[tuple[str, ...]]:
         row("reason in the first two guesses", lambda one: _share(one.guessed, one.cases)),
         row("line or traceback", lambda one: _share(one.near, one.with_line)),
         row("line within three lines", lambda one: _share(one.within, one.with_line)),
-        row("action exact", lambda one: _share(one.action, one.cases)),
-        row("action by kind", lambda one: _share(one.action_kind, one.cases)),
+        row("action exact", lambda one: _share(one.action, one.with_action)),
+        row("action by kind", lambda one: _share(one.action_kind, one.with_action)),
         row("failures called healthy", lambda one: f"{one.missed} of {one.failures}"),
         row("nodes isolated, right", lambda one: str(one.isolated_right)),
         row("nodes isolated, wrong", lambda one: str(one.isolated_wrong)),
@@ -140,7 +142,7 @@ def _row(name: str, score: Score) -> tuple[str, ...]:
         _share(score.reason, score.cases),
         _share(score.exact, score.with_line),
         _share(score.near, score.with_line),
-        _share(score.action, score.cases),
+        _share(score.action, score.with_action),
         _share(score.suspects_found, score.with_suspects),
         f"{score.alarms}/{score.healthy}" if score.healthy else "-",
         str(score.unknown),
@@ -149,6 +151,26 @@ def _row(name: str, score: Score) -> tuple[str, ...]:
 
 def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+_LEVELS = ("confidence", "cases", "said", "right", "how many were right (#), and how many should have been (│)")
+_BAR = 40
+
+
+def _levels(results: Results) -> list[tuple[str, ...]]:
+    """A reliability diagram: where the bar ends at its mark, the confidence is honest."""
+    rows: list[tuple[str, ...]] = []
+    for level in results.reliability():
+        bar = ("#" * round(_BAR * level.right / level.cases)).ljust(_BAR, ".")
+        mark = min(round(_BAR * level.said), _BAR - 1)
+        bar = f"{bar[:mark]}│{bar[mark + 1 :]}"
+        name = f"{level.least:.1f} to {level.least + 0.1:.1f}"
+        rows.append((name, str(level.cases), _share_of(level.said), _share(level.right, level.cases), bar))
+    return rows
+
+
+def _share_of(part: float) -> str:
+    return f"{100 * part:.1f}%"
 
 
 def _text(results: Results, style: Style) -> str:
@@ -160,8 +182,7 @@ def _text(results: Results, style: Style) -> str:
     if results.confusion():
         rows = [("labelled", "said", "cases"), *((a, b, str(n)) for a, b, n in results.confusion())]
         lines += ["", table(rows, style, header=True)]
-    rows = [("confidence", "cases", "right"), *((f"{c:.2f}", str(n), _share(r, n)) for c, n, r in results.calibration())]
-    lines += ["", table(rows, style, header=True)]
+    lines += ["", table([_LEVELS, *_levels(results)], style, header=True)]
     if (asked := results.asked()) is not None:
         lines += ["", table([_ASKED_HEADER, _asked_row(asked, whole.cases)], style, header=True)]
         lines += [style.dim(f"  {note}") for note in _missing(results)]
@@ -227,14 +248,32 @@ def _case(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
+def _rare(corpora: Sequence[Results], style: Style, *, named: bool) -> str:
+    rare = of_one_case(corpora)
+    lines = [f"rules that speak in one case only: {_rare_of(corpora)}" + ("" if named or not rare else " (--wrong names them)")]
+    if named and rare:
+        lines += ["", table([("rule", "case"), *rare.items()], style, header=True)]
+    return "\n".join(lines)
+
+
+def _rare_of(corpora: Sequence[Results]) -> str:
+    return f"{len(of_one_case(corpora))} of the {len({rule for results in corpora for rule in results.rules()})} that speak"
+
+
+def _rare_in_markdown(corpora: Sequence[Results]) -> str:
+    """A rule that was written for one case may know only that one."""
+    names = ", ".join(f"`{rule.rpartition(':')[2]}`" for rule in of_one_case(corpora))
+    return f"## Rules that speak in one case only\n\n{_rare_of(corpora)}, in all corpora above together: {names or 'none'}."
+
+
 def _markdown(results: Results) -> str:
     lines = [f"## {results.corpus}", "", _markdown_table([_HEADER, *_rows(results)])]
     whole = results.whole
     if whole.suspects_said:
         lines += ["", f"Of the suspects that are said, {_share(whole.suspects_right, whole.suspects_said)} are labelled."]
     lines += ["", _markdown_table([_FACTS, *_facts(results)])]
-    levels = ((f"{c:.2f}", str(n), _share(r, n)) for c, n, r in results.calibration())
-    lines += ["", _markdown_table([("confidence said", "cases", "right"), *levels])]
+    levels = [(*row[:-1], f"`{row[-1]}`") for row in _levels(results)]
+    lines += ["", _markdown_table([_LEVELS, *levels])]
     if results.confusion():
         lines += ["", _markdown_table([("labelled", "said", "cases"), *((a, b, str(n)) for a, b, n in results.confusion())])]
     if (asked := results.asked()) is not None:

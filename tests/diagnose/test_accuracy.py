@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.accuracy import COLUMNS, Results, evaluate, labels
+from diagnose.accuracy import COLUMNS, Results, evaluate, labels, of_one_case
 from diagnose.errors import SourceError
 from tests.conftest import ROOT, Run
 from tests.support.logs import shipped_matcher
@@ -105,4 +105,39 @@ def test_the_command(diagnose: Run, tmp_path: Path) -> None:
     assert (report["whole"]["reason"], report["cases"][0]["said"], report["calibration"][0]["right"]) == (1, "key_error", 1)
     assert "100.0%" in diagnose("eval", ".").stdout
     assert "| all | 1 |" in diagnose("eval", ".", "--markdown").stdout
-    assert diagnose("eval", ".", "--wrong").stdout.strip().endswith("wanted")
+    assert "action  wanted\n\nrules that" in diagnose("eval", ".", "--wrong").stdout  # none is wrong
+
+
+def test_confidence_is_compared_with_what_was_right_by_its_tenths(tmp_path: Path) -> None:
+    found = results(
+        corpus(
+            tmp_path,
+            "right.log\tscript\tkey_error\t4\t-\tfix_code\t",
+            "wrong.log\tscript\tvalue_error\t4\t-\tfix_code\t",
+            right=LOG,
+            wrong=LOG,
+        )
+    )
+    (level,) = found.reliability()
+    assert (level.least, level.cases, level.right) == (0.9, 2, 1)
+    assert level.said == found.verdicts[0].confidence
+
+
+def test_an_action_that_no_label_tells_is_not_counted(tmp_path: Path) -> None:
+    rows = ("told.log\tscript\tkey_error\t4\t-\tfix_code\t", "untold.log\tscript\tkey_error\t4\t-\t-\t")
+    score = results(corpus(tmp_path, *rows, told=LOG, untold=LOG)).whole
+    assert (score.cases, score.with_action, score.action, score.action_kind) == (2, 1, 1, 1)
+
+
+def test_rules_that_speak_in_one_case_only_are_named(diagnose: Run, tmp_path: Path) -> None:
+    for name, log in (("one", LOG), ("other", LOG + LOG.replace("KeyError: 'x'", "ValueError: y"))):
+        (tmp_path / name).mkdir()
+        corpus(tmp_path / name, "a.log\tscript\tkey_error\t4\t-\tfix_code\t", a=log)
+    both = [results(tmp_path / name) for name in ("one", "other")]
+    assert of_one_case(both) == {"rules/failures/python.yaml:py-value": "a.log"}
+    assert "rules/failures/python.yaml:py-key" in of_one_case(both[:1])
+    said = diagnose("eval", str(tmp_path / "one"), str(tmp_path / "other"), "--wrong").stdout
+    assert "rules that speak in one case only: 1 of the 3 that speak\n" in said
+    assert "py-value" in said.rpartition("one case only")[2]
+    page = diagnose("eval", str(tmp_path / "one"), str(tmp_path / "other"), "--markdown").stdout
+    assert page.rstrip().endswith("together: `py-value`.")
