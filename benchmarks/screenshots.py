@@ -37,7 +37,7 @@ PAGES = {
     "rules": "rules?line=NVRM%3A+Xid+%28PCI%3A0000%3A3b%3A00%29%3A+79%2C+GPU+has+fallen+off+the+bus.",
     "rule": "rules/xid-ecc",
     "shift": "shift?range=7d",
-    "breakdowns": "breakdowns?by=cluster",
+    "breakdowns": "breakdowns?by=cluster&range=24h",
     "image": "failures?image=train:25.11&new=yes",
     "search": "search?q=gpu",
     "model": "model",

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from diagnose.decision.lost import lost, price, saved_step, steps_of, still_of
 from diagnose.errors import DiagnoseError
@@ -25,7 +25,9 @@ from diagnose.knowledge import shipped
 from diagnose.report import Report
 from diagnose.shipping.destination import PIECE, Destination, Owner
 from service.store import tables as t
+from service.store.actions import aftermaths
 from service.store.diagnoses import unpacked
+from service.store.pages.shift import judged
 
 WEEK_S = 7 * 86400.0
 _USERS = "amara bo chen dmitri elif farah goro hana ines".split()
@@ -51,7 +53,9 @@ _SUITE = {
 """data set -> (score, at the first checkpoint, how it grows, its noise)"""
 _SICK = (7, 23)
 """nodes whose hardware fails again and again"""
-_DECIDED_S = 24 * 3600.0
+_DECIDED_S = 10 * 3600.0
+_REPAIRED_S = 9 * 3600.0
+_PEOPLE = ("night shift", "kim", "amara")
 _START_UP_S = 260.0
 """from the start of an attempt to its first step"""
 
@@ -71,7 +75,8 @@ class Planned:
 
     def owner(self, source: str) -> Owner:
         """The owner of the bytes of ``source``."""
-        return Owner(self.job, source, attempt=self.attempt, labels=self.labels)
+        named = _NODE.search(source.encode())
+        return Owner(self.job, source, attempt=self.attempt, node=named[0].decode() if named else None, labels=self.labels)
 
 
 def samples() -> dict[str, dict[str, bytes]]:
@@ -127,7 +132,7 @@ def week(seed: int, jobs: int, now: float) -> Iterator[Planned]:
             "image": "train:25.11" if at > now - _IMAGE_S else "train:25.10",
         }
         job = f"{dice.choice(_MODELS)}-{user}-{4100 + number}"
-        attempts = dice.choices((1, 2, 3), (70, 20, 10))[0] if kind is hard else 1
+        attempts = dice.choices((1, 2, 3), (50, 35, 15))[0] if kind is hard else 1
         for attempt in range(1, attempts + 1):
             ended = at + hours * 3600 / attempts
             last = attempt == attempts
@@ -266,6 +271,10 @@ def _age_attempt(connection: Connection, attempt: int, job: int, planned: Planne
         connection.execute(update(t.jobs).where(j.id == job).values(first_seen=planned.started))
     connection.execute(update(t.jobs).where(j.id == job, j.attempt == planned.attempt).values(last_seen=ended))
     connection.execute(update(t.diagnoses).where(t.diagnoses.c.attempt_id == attempt).values(made_at=ended))
+    # A question to a model is about the diagnosis of that time: else it would be given up, as there is another.
+    k = t.tasks.c
+    asked = update(t.tasks).where(k.attempt_id == attempt, k.kind == "ask", k.state == "waiting")
+    connection.execute(asked.values(detail={"made_at": ended}))
     connection.execute(
         update(t.occurrences).where(o.attempt_id == attempt).values(at=ended, **_cost(connection, attempt, planned))
     )
@@ -306,22 +315,45 @@ def forget_decisions(connection: Connection) -> None:
 
 
 def age_decisions(connection: Connection, plans: list[Planned]) -> None:
-    """Move the actions too. Old ones were decided and done by somebody long ago."""
+    """Move the actions too. Old ones were decided and done by somebody long ago, where another attempt followed; the others
+    were rejected, or nobody answered.
+    """
     x = t.actions.c
     ended = {(planned.job, planned.attempt): planned.ended for planned in plans if planned.ended is not None}
+    last = {planned.job: planned.attempt for planned in plans}
     rows = connection.execute(
-        select(x.id, t.jobs.c.name, t.attempts.c.number)
+        select(x.id, x.key, x.kind, x.nodes, t.jobs.c.name, t.attempts.c.number)
         .join(t.attempts, t.attempts.c.id == x.attempt_id)
         .join(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
     ).all()
-    for action, job, number in rows:
-        at = ended.get((job, number))
+    for action in rows:
+        at = ended.get((action.name, action.number))
         if at is None:
             continue
         values: dict[str, Any] = {"created": at, "changed": at}
         if at < time.time() - _DECIDED_S:
-            values |= {"state": "succeeded", "changed": at + 300, "decided_by": "night shift", "executor": "slurm"}
-        connection.execute(update(t.actions).where(x.id == action).values(**values))
+            values |= {"changed": at + 300, **_answer(action.id, followed=action.number < last[action.name])}
+        connection.execute(update(t.actions).where(x.id == action.id).values(**values))
+        if values.get("state") == "succeeded" and action.kind == "isolate_and_restart":
+            out = {"at": at + 300, "released": at + 300 + _REPAIRED_S, "by": values["decided_by"], "key": action.key}
+            connection.execute(insert(t.isolations), [{"node": node, **out} for node in action.nodes])
+    _confirm(connection, [row.id for row in rows])
+
+
+def _confirm(connection: Connection, actions: list[int]) -> None:
+    """Where the next attempt went well, the diagnosis was right: with this the model's answers are compared."""
+    helped = {action for action, after in aftermaths(connection, actions).items() if judged(after) == "right"}
+    x = t.actions.c
+    for row in connection.execute(select(x.id, x.attempt_id, x.changed).where(x.id.in_(helped), x.state == "succeeded")).all():
+        task = {"kind": "confirm", "attempt_id": row.attempt_id, "ref": f"action/{row.id}", "state": "done", "detail": {}}
+        connection.execute(insert(t.tasks).values(**task, created=row.changed, changed=row.changed))
+
+
+def _answer(number: int, *, followed: bool) -> dict[str, Any]:
+    who = _PEOPLE[number % len(_PEOPLE)]
+    if followed:
+        return {"state": "succeeded", "decided_by": who, "executor": "slurm"}
+    return {"state": "rejected", "decided_by": who} if number % 3 == 0 else {"state": "expired", "decided_by": None}
 
 
 def _count_again(connection: Connection) -> None:

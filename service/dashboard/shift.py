@@ -57,9 +57,10 @@ async def breakdowns(request: Request) -> Response:
     by = page.asked("by") or "user"
     by = by if by in pages.breakdowns.BY else "user"
     sort = page.asked("sort") or "lost"
-    rows, counts = await page.read(
+    rows, known_before, counts = await page.read(
         lambda connection: (
             pages.breakdowns.broken_down(connection, period.since, period.until, by, _MOST_ROWS),
+            pages.totals.any_job_before(connection, period.since),
             pages.totals.over_time(connection, Asked(period.since, period.until), period.bars),
         )
     )
@@ -68,13 +69,18 @@ async def breakdowns(request: Request) -> Response:
     sort = sort if sort in keys else "lost"
     most = max((row["lost"] or row["count"] for row in rows), default=0.0)
     rows = [
-        {**row, "bar": charts.bar(row["lost"] or row["count"], most or 1.0, "unknown"), "change": change(row)}
+        {
+            **row,
+            "bar": charts.bar(row["lost"] or row["count"], most or 1.0, "unknown"),
+            "change": change(row) if known_before else "–",
+        }
         for row in sorted(rows, key=keys[sort], reverse=True)
     ]
     return await page.show(
         "breakdowns.html",
         "breakdowns",
         rows=rows,
+        known_before=known_before,
         by=by,
         all_by=pages.breakdowns.BY,
         asked={"range": period.name, "sort": sort},

@@ -70,10 +70,8 @@ def notice(shift: Shift, since: float, now: float, address: str | None) -> Notic
 
 def _failed(shift: Shift, ui: str | None) -> Iterator[str]:
     figures = shift.figures
-    yield (
-        f"WHAT FAILED: {_count(figures.failures, 'attempt')} ({figures.before:,} in the time before), "
-        f"{figures.gpu_seconds / 3600:,.0f} GPU hours lost"
-    )
+    before = "no job is known from the time before" if figures.before is None else f"{figures.before:,} in the time before"
+    yield (f"WHAT FAILED: {_count(figures.failures, 'attempt')} ({before}), {figures.gpu_seconds / 3600:,.0f} GPU hours lost")
     for cost in shift.costs:
         yield f"  {_words(cost.reason)} ({cost.category}): {_times(cost.count)}, {cost.gpu_seconds / 3600:,.0f} GPU hours"
     if shift.fresh:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, or_, select
+from sqlalchemy import Connection, and_, case, func, or_, select, union
 
 from service.store import nodechecks
 from service.store.tables import (
@@ -14,6 +14,7 @@ from service.store.tables import (
     jobs,
     node_checks,
     nodes,
+    occurrence_nodes,
     sources,
 )
 
@@ -43,9 +44,14 @@ def some_nodes(
 
 
 def jobs_of(connection: Connection, node: str, since: float, until: float, most: int = 60) -> list[dict[str, Any]]:
-    """Attempts that ran on a node, the latest first: from when to when, and how they ended."""
+    """Attempts that ran on a node, the latest first: from when to when, and how they ended. A log that is sent without the name
+    of its node tells it only by a diagnosis.
+    """
     a, d = attempts.c, diagnoses.c
-    here = select(sources.c.attempt_id).where(sources.c.node == node)
+    here = union(
+        select(sources.c.attempt_id).where(sources.c.node == node),
+        select(occurrence_nodes.c.attempt_id).where(occurrence_nodes.c.node == node),
+    )
     rows = connection.execute(
         select(
             jobs.c.name.label("job"),

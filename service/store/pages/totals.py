@@ -60,8 +60,8 @@ class Figures:
     """The numbers at the top of the page."""
 
     failures: int
-    before: int
-    """in the stretch of the same length before"""
+    before: int | None
+    """in the stretch of the same length before; None if no job is known of that time"""
     gpu_seconds: float
     whole: float
     """the part of it of attempts without a known checkpoint"""
@@ -71,6 +71,12 @@ class Figures:
     waiting: int
     bytes_in: int
     bytes_kept: int
+
+
+def any_job_before(connection: Connection, moment: float) -> bool:
+    """Whether the service knows a job of which it heard last before this: else nothing is known of the time before."""
+    first = connection.execute(select(func.min(jobs.c.last_seen))).scalar()
+    return first is not None and first < moment
 
 
 def figures(connection: Connection, asked: Asked, silent_before: float) -> Figures:
@@ -86,6 +92,7 @@ def figures(connection: Connection, asked: Asked, silent_before: float) -> Figur
     length = asked.until - asked.since
     earlier = Asked(asked.since - length, asked.since, asked.cluster, asked.user, asked.category, asked.reason, asked.node)
     before = connection.execute(select(func.count()).select_from(occurrences).where(*earlier.clauses())).scalar_one()
+    known = before or any_job_before(connection, asked.since)
     running = select(func.count()).select_from(jobs).where(jobs.c.state == "running", *of_jobs(asked))
     kept = select(func.coalesce(func.sum(attempts.c.bytes_in), 0), func.coalesce(func.sum(attempts.c.bytes_kept), 0)).where(
         attempts.c.last_seen >= asked.since, attempts.c.last_seen < asked.until
@@ -97,7 +104,7 @@ def figures(connection: Connection, asked: Asked, silent_before: float) -> Figur
     bytes_in, bytes_kept = connection.execute(kept).one()
     return Figures(
         failures=count,
-        before=before,
+        before=before if known else None,
         gpu_seconds=lost,
         whole=whole,
         open=connection.execute(open_).scalar_one(),
