@@ -286,6 +286,9 @@ function renew(event) {
   clearTimeout(timer);
   timer = setTimeout(fetchParts, wait);
 }
+let touched = null; // what is under a finger is not replaced
+document.addEventListener("touchstart", (event) => (touched = event.target), { passive: true });
+for (const kind of ["touchend", "touchcancel"]) document.addEventListener(kind, () => (touched = null), { passive: true });
 async function fetchParts() {
   due = Infinity;
   renewed = Date.now();
@@ -297,7 +300,7 @@ async function fetchParts() {
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of parts) {
-      if ($("a[data-fold][aria-expanded=true], .drawn", part)) continue; // somebody reads or draws there
+      if ($("a[data-fold][aria-expanded=true], .drawn", part) || part.contains(touched)) continue; // somebody reads, draws or scrolls there
       if (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) continue;
       const other = fresh.getElementById(part.id);
       if ("follow" in part.dataset && innerHeight + scrollY < document.body.scrollHeight - 120) continue; // somebody reads further up

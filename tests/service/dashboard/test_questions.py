@@ -65,7 +65,7 @@ class Visitor:
         return " ".join(self.page.locator(what).first.inner_text().split())
 
     def until(self, ready: Callable[[], bool]) -> None:
-        """What comes in the background (answers of a model, warnings of a running job) is waited for."""
+        """What comes in the background (answers of a model) is waited for."""
         deadline = time.monotonic() + 180
         while not ready():
             assert time.monotonic() < deadline, self.read("main")
@@ -167,9 +167,3 @@ def test_may_i_approve_this(visitor: Visitor) -> None:
     said = visitor.read("main")
     for asked in ("If you approve", "It touches", "If nobody answers"):
         assert asked in said
-
-
-def test_what_is_at_risk_now(visitor: Visitor) -> None:
-    visitor.click("nav >> text=Jobs").choose("state", "at_risk")
-    visitor.until(lambda: bool(visitor.rows("#jobs")))
-    assert {row[1] for row in visitor.rows("#jobs")} == {"at risk"}
