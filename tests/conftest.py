@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from service.store import Store
     from tests.support.servers import Postgres
 
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=75)
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 # For ./test quick: the whole suite tries more.
 settings.register_profile("quick", settings.get_profile("suite"), max_examples=15)
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=5000)

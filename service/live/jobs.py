@@ -94,6 +94,7 @@ class Jobs:
         self.learning: Learner | None = None
         """set by the service"""
         self._flusher = Flusher(store, telemetry, clock)
+        self._closed = False
         self._sweeper: asyncio.Task[None] | None = None
         self.accepted_bytes = 0
         self.lost_bytes = 0
@@ -201,7 +202,10 @@ class Jobs:
         return all(scanner.prepared.is_set() for scanner in self._scanners)
 
     async def close(self) -> None:
-        """Store what was read, and stop."""
+        """Store what was read, and stop. To close it again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
