@@ -86,7 +86,11 @@ def create_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         async with service.vllm or nullcontext():
-            await service.start()
+            try:
+                await service.start()
+            except SQLAlchemyError as error:
+                service.scrubber.note(error)
+                raise
             if attributions is not None:
                 attributions.start()
             try:

@@ -86,12 +86,16 @@ class Scrubber:
 
     def note(self, error: Exception) -> bool:
         """Whether the database tells of damage by this error. Then ``/readyz`` says so from now on."""
-        if not copies.tells_of_damage(error):
-            return False
-        if self.problem is None:
-            self.problem = f"the database is damaged: {said_first(error)}; {_REMEDY}"
-            log.error("%s", self.problem)
-        return True
+        told = damage(error)
+        if self.problem is None and told is not None:
+            self.problem = told
+            log.error("%s", told)
+        return told is not None
+
+
+def damage(error: Exception) -> str | None:
+    """What to say, if the database tells of damage by this error."""
+    return f"the database is damaged: {said_first(error)}; {_REMEDY}" if copies.tells_of_damage(error) else None
 
 
 def _damage(path: Path, size: int) -> int | None:

@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable
 
 import uvicorn
+from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.errors import DiagnoseError
 from service.app import create_app, work_out_routes
 from service.doors import Doors
 from service.opening import Opening
 from service.runtime import Service
+from service.scrubber import damage
 from service.settings import Settings
 
 _TURN_S = 0.0005
@@ -79,7 +81,7 @@ def serve(settings: Settings, opening: Opening) -> None:
     _many_files()
     sys.setswitchinterval(_TURN_S)
     opening.at("opening the database")
-    service = Service(settings)
+    service = _opened(settings)
     service.phase = opening.at
     app = create_app(service)
     work_out_routes(app)
@@ -107,7 +109,18 @@ def serve(settings: Settings, opening: Opening) -> None:
     if service.lost is not None:
         raise DiagnoseError(service.lost.what, where=str(settings.data), remedy="start it again once the other one has ended")
     if not server.started:
-        raise DiagnoseError("the service could not start", remedy="see its messages above")
+        why = service.scrubber.problem
+        raise DiagnoseError(why or "the service could not start", remedy=None if why else "see its messages above")
+
+
+def _opened(settings: Settings) -> Service:
+    """The service. That its database is damaged is one sentence, not a traceback."""
+    try:
+        return Service(settings)
+    except SQLAlchemyError as error:
+        if (told := damage(error)) is None:
+            raise
+        raise DiagnoseError(told) from None
 
 
 class _Server(uvicorn.Server):
@@ -118,7 +131,9 @@ class _Server(uvicorn.Server):
         self._url, self._opening, self._leave = url, opening, leave
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        with contextlib.suppress(SystemExit):  # so uvicorn ends where the service could not begin; ``serve`` says why
+            await super().startup(sockets)
+        self.should_exit = self.should_exit or not self.started
         if self.started:
             await asyncio.to_thread(self._opening.hand_over)
             _settle_in()

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.decision import action as life
 from diagnose.decision.action import Record, key_of
@@ -26,6 +27,7 @@ from diagnose.decision.history import Cluster, History, latest_check
 from diagnose.decision.node import decide_node
 from diagnose.decision.policy import ISOLATE, RELEASE, Policy
 from diagnose.decision.result import RESTARTS, Decision
+from diagnose.errors import said_first
 from diagnose.report import Report
 from service.acting.authority import Authority
 from service.acting.executors.claim import Unconfirmed
@@ -632,6 +634,8 @@ class Actions:
                 if time.monotonic() >= nodes_at:
                     nodes_at = time.monotonic() + _NODES_S
                     await self.decide_nodes()
+            except SQLAlchemyError as error:  # again every two seconds, if a page is damaged: without a trace
+                log.error("deciding: %s", said_first(error))
             except Exception:
                 log.exception("deciding")
             with contextlib.suppress(TimeoutError):

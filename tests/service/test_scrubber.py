@@ -21,6 +21,7 @@ from service.settings import Settings
 from service.store import Store
 from service.store import tables as t
 from service.store.attempts import open_attempt
+from tests.service.store.test_lease import serve
 from tests.support.live import Live, store_in
 
 LINE = b"the quartermaster counted %d boxes\n"
@@ -145,3 +146,23 @@ def test_who_meets_a_damaged_page_is_answered_503_and_the_service_is_not_ready(t
             service.store.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("page", ["the schema", "lease", "attempts"])
+def test_a_service_that_cannot_begin_for_damage_says_so_in_a_sentence(tmp_path: Path, page: str) -> None:
+    """It was a traceback, or "could not start"."""
+    spoilt(tmp_path)
+    path = tmp_path / "diagnose.db"
+    with sqlite3.connect(path) as connection:
+        root = connection.execute("select rootpage from sqlite_master where name = ?", [page]).fetchone() or (1,)
+    connection.close()
+    pages = bytearray(path.read_bytes())
+    at = (root[0] - 1) * 4096
+    pages[at + (100 if at == 0 else 0) : at + 4096] = b"\xff" * (3996 if at == 0 else 4096)
+    path.write_bytes(pages)
+    done = serve(tmp_path, "--database", f"sqlite:///{path}")
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert done.returncode == 2
+    assert "the database is damaged" in line
+    assert "diagnose restore --salvage" in line
