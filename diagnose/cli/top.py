@@ -19,6 +19,9 @@ _LOCAL: Final = "http://127.0.0.1:8321"
 _AT_RISK: Final = 0.5
 """as the pages of the service mean it"""
 _MOST: Final = 200
+_EACH: Final = 8
+_FEWEST: Final = 5
+"""rows of what waits and of failures; of jobs, on a low terminal"""
 _ACTS: Final = frozenset({"restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release"})
 """what somebody can say yes to; the other kinds advise"""
 _CLEAR: Final = "\x1b[H\x1b[J"
@@ -65,7 +68,8 @@ def _of_service(arguments: argparse.Namespace, style: Style) -> Callable[[], str
             if refused.status != 503 or not shown:
                 raise
             return f"{style.yellow(f'no answer: {printable(refused.what)}; what follows is old')}\n{shown[-1]}"
-        shown[:] = [page(cluster.url, jobs, failures, waiting, time.time(), style)]
+        high = shutil.get_terminal_size((80, 24)).lines - 1 if sys.stdout.isatty() and not arguments.once else None
+        shown[:] = [page(cluster.url, jobs, failures, waiting, time.time(), style, high)]
         return shown[-1]
 
     return screen
@@ -78,11 +82,17 @@ def page(
     waiting: Sequence[Mapping[str, Any]],
     now: float,
     style: Style,
+    high: int | None = None,
 ) -> str:
-    """The page of a service: jobs at risk first, then what waits for a person, and what fails."""
+    """The page of a service: jobs at risk first, then what waits for a person, and what fails. ``high``: the lines that the
+    terminal has; of each part there is then as much as lets the others be seen.
+    """
     waiting = [one for one in waiting if one["kind"] in _ACTS and one["mode"] != "observe"]
     risky = [job for job in jobs if at_risk(job)]
     ordered = [*risky, *(job for job in jobs if not at_risk(job))]
+    each = _EACH if high is None or high > 4 * _EACH else _EACH // 2
+    others = sum(min(each, len(part)) + 2 for part in (waiting, failures) if part)
+    room = len(ordered) if high is None else max(_FEWEST, high - 4 - others)
     many = "or more" if len(jobs) == _MOST else ""
     head = f"{style.bold(printable(url))}  {len(jobs):,}{many and f' {many}'} running, {len(risky):,} at risk"
     parts = [f"{head}, {len(failures)} open {'failure' if len(failures) == 1 else 'failures'}, {len(waiting)} waiting"]
@@ -96,8 +106,10 @@ def page(
             _ago(now - job["last_seen"]),
             printable(job["user"] or "-"),
         )
-        for job in ordered
+        for job in (ordered if len(ordered) <= room else ordered[: room - 1])
     ]
+    if len(ordered) > room:
+        rows.append((f"and {len(ordered) - room + 1:,} more", "running", "", "", "", ""))
     parts.append(table(rows, style, header=True, width=style.width) if jobs else "no job is running")
     if waiting:
         rows = [("waits for a yes", "job or nodes", "since", "why")]
@@ -108,13 +120,14 @@ def page(
                 _ago(now - one["created"]),
                 printable(one["why"]),
             )
-            for one in waiting[:8]
+            for one in waiting[:each]
         ]
         parts.append(table(rows, style, header=True, width=style.width))
     if failures:
         rows = [("open failures", "times", "last", "title")]
         rows += [
-            (one["reason"], f"{one['count']:,}", _ago(now - one["last_seen"]), printable(one["title"])) for one in failures
+            (one["reason"], f"{one['count']:,}", _ago(now - one["last_seen"]), printable(one["title"]))
+            for one in failures[:each]
         ]
         parts.append(table(rows, style, header=True, width=style.width))
     return "\n\n".join(parts)

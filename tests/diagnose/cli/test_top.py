@@ -43,6 +43,17 @@ def test_jobs_at_risk_stand_first_and_what_only_advises_does_not_wait() -> None:
     assert "A GPU lost a row" in said
 
 
+def test_on_a_low_terminal_many_jobs_leave_room_for_what_waits_and_what_fails() -> None:
+    jobs = [job(f"train-{number}") for number in range(60)]
+    failure = {"reason": "ecc_error", "count": 3, "last_seen": 40.0, "title": "A GPU lost a row"}
+    action = {"id": 7, "kind": "restart", "mode": "approve", "job": "train", "nodes": [], "created": 40.0, "why": "it hangs"}
+    said = page("http://here", jobs, [failure] * 8, [action] * 8, 100.0, Style(io.StringIO()), 23).split("\n")
+    assert len(said) <= 23
+    assert sum("restart" in line for line in said) == 4
+    assert sum("ecc_error" in line for line in said) == 4
+    assert any(line.startswith("and 5") and "more" in line for line in said)
+
+
 def test_the_page_of_a_job_is_its_report_so_far(tmp_path: Path) -> None:
     log = tmp_path / "rank0.log"
     log.write_text("step 1 loss 2.0\nTraceback (most recent call last):\n  File 'x.py', line 1\nKeyError: 'shard'\n")
