@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.answerer import Answerer, by_chance
 from benchmarks.measure import ROOT
@@ -26,7 +26,7 @@ PAGES = {
     "failure": "failures/{group}",
     "jobs": "jobs",
     "risk": "jobs?state=at_risk",
-    "job": "jobs/{job}",
+    "job": "jobs/{job}?attempt={attempt}",
     "log": "jobs/{job}/log",
     "evaluation": "jobs/{scored}/evaluation",
     "scored": "jobs/{scored}",
@@ -143,7 +143,10 @@ def _ids(browser: Any, base: str) -> dict[str, str]:
     page.goto(f"{base}failures?reason=ecc_error")
     found["group"] = last(page.locator("[data-row] a").first)
     page.goto(f"{base}failures/{found['group']}")
-    found["job"] = last(page.locator("section:has(h2:text('Jobs')) [data-row] a").first)
+    failed = page.locator("section:has(h2:text('Jobs')) [data-row] a").first
+    found["job"] = last(failed)
+    # A later attempt may have failed of something else.
+    found["attempt"] = parse_qs(urlsplit(failed.get_attribute("href")).query).get("attempt", ["1"])[0]
     until = time.monotonic() + _PATIENCE_MS / 1000
     while "scored" not in found:  # on a busy machine its scores come late
         page.goto(f"{base}jobs?state=running")
