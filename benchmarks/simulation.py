@@ -167,10 +167,10 @@ def accuracy() -> Accuracy:
         cases = int(row[1])
         # None wrong in so few cases is not never: add one more case that is wrong half the time.
         reason[category] = min(_share(row[3]), (cases + 0.5) / (cases + 1))
-    levels = [(float(row[0]), int(row[1]), _share(row[2])) for row in cells if len(row) == 3 and _is_number(row[0])]
+    levels = [(_share(row[2]), int(row[1]), _share(row[3])) for row in cells if len(row) == 5 and row[1].isdigit()]
     confused: defaultdict[str, list[str]] = defaultdict(list)
     for row in cells:
-        if len(row) == 3 and row[2].isdigit() and not _is_number(row[0]):
+        if len(row) == 3 and row[2].isdigit():
             confused[row[0]] += [row[1]] * int(row[2])
     said = next(line for line in section.splitlines() if line.startswith("Of the suspects"))
     return Accuracy(
@@ -185,10 +185,6 @@ def accuracy() -> Accuracy:
 
 def _share(cell: str) -> float:
     return float(cell.rstrip("%")) / 100
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "").isdigit()
 
 
 @dataclass(slots=True)

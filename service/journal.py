@@ -372,6 +372,9 @@ class Journal:
             fcntl.flock(self._hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        except OSError as error:  # a network disk may have no locks just now
+            self._tell(error)
+            return False
         return True
 
     def _set_aside(self, path: Path) -> None:

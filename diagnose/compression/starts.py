@@ -254,10 +254,7 @@ def _who(raw: bytes) -> int:
 def _says(raw: bytes) -> bool:
     """Whether a line says something: two words, which are no frame."""
     text = clean(raw)
-    start = body_start(text)
-    if start > 1 and text[start - 2 : start].isspace():
-        return False  # indented: a prefix takes the blanks behind it, and one of them is its own
-    body = text[start:]
+    body = text[body_start(text) :]
     return _NO_START.match(body) is None and _WORDS.search(body) is not None
 
 

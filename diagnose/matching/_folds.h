@@ -75,7 +75,8 @@ typedef struct {
     u8 ailing;  /* since this run began, */
     u8 ailed;   /* and ever in this source */
     u8 regular; /* the first lines come again and again, as those of an epoch do: that alone begins no run */
-    u8 unused[3];
+    u8 framed;  /* the line before names the file of a frame: this one is its code */
+    u8 unused[2];
 } FoldState;
 
 typedef struct {
@@ -554,14 +555,9 @@ static u64 words_of(Folds *f, const u8 *body, size_t n) {
     return h | 1;
 }
 
-/* Whether a message is indented: a prefix takes the blanks behind it, and one of them is its own */
-static inline int indented(const u8 *text, size_t at, size_t n) {
-    return at < n && (blank(text[at]) || (at > 1 && blank(text[at - 1]) && blank(text[at - 2])));
-}
-
 static int first_line(Folds *f, Fold *fold, const Masks *m, const u8 *body, size_t n, u64 who, u64 line) {
     FoldState *s = &f->state;
-    if (s->run || f->first.count >= HEAD_LINES || m->word_count < 2) return 0;
+    if (s->run || f->first.count >= HEAD_LINES || m->word_count < 2 || blank(*body)) return 0;
     if (!f->first.count) s->begun = line;
     if (line - s->begun >= HEAD_SPAN) return 0;
     u64 words = words_of(f, body, n);
@@ -679,7 +675,9 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     FoldState *s = &f->state;
     size_t n = record->length, at = body_start(text, n);
     const u8 *body = text + at;
-    int sound = sounding(text, n), made = 0;
+    int sound = sounding(text, n), made = 0, framed = s->framed; /* a frame of a traceback, or its code, also where a prefix takes the blanks before it */
+    s->framed = starts(body, n - at, 0, "File \"");
+    framed |= s->framed;
     if (starts(body, n - at, 0, "Traceback (most recent call")) {
         end_body(f);
         s->guard = IN_TRACEBACK;
@@ -688,7 +686,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
     }
     if (sound & MAY_BE_DUMP) s->dump = IN_DUMP;
     if (s->dump) { s->dump--; return STAYS; }
-    if (s->guard) { s->guard--; if (indented(text, at, n)) return STAYS; }
+    if (s->guard) { s->guard--; if (n > at && (blank(*body) || framed)) return STAYS; }
     if (f->folds.count >= MOST_FOLDS || f->ranges.count >= MOST_RANGES) forget_folds(f);
     Masks *m = &f->masks;
     u64 who = who_speaks(f, text, at);
@@ -723,7 +721,7 @@ static int judge_fold(Folds *f, const Kept *record, const u8 *text, Asked *asked
         else if (!sign) learn_places(f, m, &pieces, (u32)f->folds.count - 1);
     }
     int anew = fold->begins ? begins_anew(f, fold, body, n - at, who, record->line) : 0;
-    if (anew < 0 || (!fold->count && !sign && !indented(text, at, n) && first_line(f, fold, m, body, n - at, who, record->line))) return FAILED;
+    if (anew < 0 || (!fold->count && !sign && !framed && first_line(f, fold, m, body, n - at, who, record->line))) return FAILED;
     int copy = 0;
     if (sign) s->failure = record->line;
     else if (fold->count < s->keep) {
@@ -884,7 +882,7 @@ static int take(Folds *f, const Kept *record, const u8 *its, Asked *asked, long 
     if (heads || s->chain) at = body_start(its, n);
     heads = heads && at == n - HEAD && !record->cut && record->line != s->line;
     if (s->chain && !heads) {
-        int next = !record->cut && record->line == s->chain_line + 1, inside = next && indented(its, at, n);
+        int next = !record->cut && record->line == s->chain_line + 1, inside = next && n > at && blank(its[at]);
         u64 key = 0, count = next ? came(f, s->chain, who_speaks(f, its, at), its + at, n - at, &key) : 0;
         if (count == UINT64_MAX) return -1;
         int known = count >= s->keep && f->waiting.count < MOST_WAITING && f->waiting_text.count < MOST_WAITING_BYTES;

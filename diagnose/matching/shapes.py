@@ -238,8 +238,19 @@ def _said(tree: Any) -> str:
     return "".join(parts)
 
 
-def ways(pattern: str) -> Iterator[tuple[str, str]]:
-    """(its text, the pattern that goes this way) for each alternative, and each group that may be left out.
+class Way(NamedTuple):
+    """One alternative of a pattern, or a group that may be left out."""
+
+    said: str
+    """the text that it spells out"""
+    speaks: bool
+    """whether it may match a word, spelled out or not"""
+    pattern: str
+    """goes this way"""
+
+
+def ways(pattern: str) -> Iterator[Way]:
+    """Each alternative, and each group that may be left out.
 
     A line goes this way if the second pattern matches it. What surrounds a repeated group may be matched a few times more or
     less there: that is enough to say that no line goes this way.
@@ -247,28 +258,72 @@ def ways(pattern: str) -> Iterator[tuple[str, str]]:
     yield from _ways(list(_parse(pattern)), _flags(pattern))
 
 
-def _ways(tree: Sequence[Any], flags: int) -> Iterator[tuple[str, str]]:
+def _ways(tree: Sequence[Any], flags: int) -> Iterator[Way]:
     for number, (operator, argument) in enumerate(tree):
-        for words, text in _ways_of(str(operator), argument, flags):
-            yield words, _text(tree[:number], flags) + text + _text(tree[number + 1 :], flags)
+        for way in _ways_of(str(operator), argument, flags):
+            yield way._replace(pattern=_text(tree[:number], flags) + way.pattern + _text(tree[number + 1 :], flags))
 
 
-def _ways_of(operator: str, argument: Any, flags: int) -> Iterator[tuple[str, str]]:
+def _ways_of(operator: str, argument: Any, flags: int) -> Iterator[Way]:
     if operator == "BRANCH":
         for part in argument[1]:
-            yield _said(part), f"(?:{_text(part, flags)})"
+            yield Way(_said(part), _speaks(part, flags), f"(?:{_text(part, flags)})")
             yield from _ways(list(part), flags)
     elif operator == "SUBPATTERN":
         within = (flags | argument[1]) & ~argument[2]
-        yield from ((words, f"(?:{text})") for words, text in _ways(list(argument[3]), within))
+        yield from (way._replace(pattern=f"(?:{way.pattern})") for way in _ways(list(argument[3]), within))
     elif operator in ("MAX_REPEAT", "MIN_REPEAT"):
         least, most, inner = argument
         once, again = f"(?:{_text(inner, flags)})", ""
         if most == _parser.MAXREPEAT or int(most) > 1:
             again = f"{once}*"
         if int(least) == 0:
-            yield _said(inner), again + once + again
-        yield from ((words, f"{again}(?:{text}){again}") for words, text in _ways(list(inner), flags))
+            yield Way(_said(inner), _speaks(inner, flags), again + once + again)
+        yield from (way._replace(pattern=f"{again}(?:{way.pattern}){again}") for way in _ways(list(inner), flags))
+
+
+def _mask(signs: bytes) -> int:
+    return functools.reduce(int.__or__, (1 << sign for sign in signs), 0)
+
+
+_LETTERS = _mask(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_DIGITS = _mask(b"0123456789")
+_NUMERALS = _DIGITS | _mask(b"abcdefABCDEF")
+_MULTIPLES = _mask(b"kKmMgGtTpPuUnN")
+"""of units: kB, MiB, ns"""
+
+
+def _speaks(tree: Iterable[Any], flags: int) -> bool:
+    """Whether it may match a word that it does not spell out: two letters side by side, one of them of a class."""
+    run, chosen = 0, False
+    for operator, argument in tree:
+        name = str(operator)
+        if name in ("MAX_REPEAT", "MIN_REPEAT"):
+            most, inner = argument[1], list(argument[2])
+            often = most == _parser.MAXREPEAT or int(most) > 1
+            if _speaks([*inner, *inner] if often else inner, flags):
+                return True
+            name, argument = (str(inner[0][0]), inner[0][1]) if len(inner) == 1 else ("", None)
+        elif name in ("SUBPATTERN", "BRANCH"):
+            parts = [argument[3]] if name == "SUBPATTERN" else argument[1]
+            within = (flags | argument[1]) & ~argument[2] if name == "SUBPATTERN" else flags
+            if any(_speaks(part, within) for part in parts):
+                return True
+        if name == "AT":
+            continue
+        letter = name in _ATOMS and _may_be_letter(name, argument, flags)
+        run, chosen = (run + 1, chosen or name != "LITERAL") if letter else (0, False)
+        if run > 1 and chosen:
+            return True
+    return False
+
+
+def _may_be_letter(operator: str, argument: Any, flags: int) -> bool:
+    """Whether a sign may be a letter of a word. Digits with letters up to f are of a number, and multiples of a unit."""
+    signs = _bytes_of(operator, argument, flags)
+    if operator != "LITERAL" and (not signs & ~_MULTIPLES or (signs & _DIGITS and not signs & ~_NUMERALS)):
+        return False
+    return bool(signs & _LETTERS)
 
 
 _PLACES = {"AT_BEGINNING": "^", "AT_BEGINNING_STRING": "^", "AT_END": "$", "AT_END_STRING": "$", "AT_BOUNDARY": r"\b"}

@@ -189,13 +189,14 @@ def _unseen(pattern: str, bodies: Sequence[bytes]) -> Refusal | None:
     """
     import regex
 
-    for said, way in shapes.ways(pattern):
-        words = [word for word in _WORD.findall(said) if not _OF_NUMBERS.match(word)]
-        if not words:
+    for way in shapes.ways(pattern):
+        words = [word for word in _WORD.findall(way.said) if not _OF_NUMBERS.match(word)]
+        if not words and not way.speaks:
             continue
         try:
-            if not any(regex.search(way.encode(), body, timeout=SEARCH_S) for body in bodies):
-                return Refusal("untried", f"none of the lines that it was written for has its words {' '.join(words)[:80]!r}")
+            if not any(regex.search(way.pattern.encode(), body, timeout=SEARCH_S) for body in bodies):
+                has = f"its words {' '.join(words)[:80]!r}" if words else "words where it allows any"
+                return Refusal("untried", f"none of the lines that it was written for has {has}")
         except TimeoutError:
             return Refusal("expensive", f"searching one line takes more than {SEARCH_S} s")
     return None

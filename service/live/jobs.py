@@ -94,7 +94,7 @@ class Jobs:
         self.learning: Learner | None = None
         """set by the service"""
         self._flusher = Flusher(store, telemetry, clock)
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.accepted_bytes = 0
         self.lost_bytes = 0
@@ -202,10 +202,12 @@ class Jobs:
         return all(scanner.prepared.is_set() for scanner in self._scanners)
 
     async def close(self) -> None:
-        """Store what was read, and stop. To close it again does nothing."""
-        if self._closed:
-            return
-        self._closed = True
+        """Store what was read, and stop. Whoever closes it again waits for the same."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -477,8 +479,10 @@ class Jobs:
         self.telemetry.kept_lines.inc(len(flush.rows))
         self.telemetry.read_lines.inc(flush.new_lines)
         self._on_loop(self._tell, attempt, flush)  # before the scanner can report what follows
-        self.journal.stored(attempt.owner, flush.lsn)
-        attempt.tell(Stored())
+        try:
+            self.journal.stored(attempt.owner, flush.lsn)
+        finally:
+            attempt.tell(Stored())  # else nothing more of this attempt would be stored
 
     def _on_loop(self, function: Callable[..., None], *values: Any) -> None:
         """Have the event loop call ``function`` as soon as the loop runs."""

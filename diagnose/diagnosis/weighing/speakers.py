@@ -17,13 +17,15 @@ def by_kernel(one: Hypothesis) -> bool:
     return _KERNEL.search(one.event.text[:120]) is not None
 
 
-_OF_PROGRAMS = {"user", "framework", "runtime"}
+_OF_PROGRAMS = {"user", "framework"}
 """layers of which a kernel knows nothing"""
+_PADDED = re.compile(r"(?:<\d{1,3}>)?\[(?: {4}\d| {3}\d\d|  \d{3}| \d{4})\.\d{6}\] ")
+"""as a kernel prints its clock for the first hours; what stamps the lines of a job pads nothing"""
 
 
 def of_a_service(one: Hypothesis) -> bool:
     """Whether it stands among the kernel's lines and is about a program: some service of the machine printed it there."""
-    return one.rule is not None and one.rule.layer in _OF_PROGRAMS and by_kernel(one)
+    return one.rule is not None and one.rule.layer in _OF_PROGRAMS and _PADDED.match(one.event.text) is not None
 
 
 def at_boot(event: Event) -> bool:

@@ -45,12 +45,14 @@ def some_nodes(
 
 def jobs_of(connection: Connection, node: str, since: float, until: float, most: int = 60) -> list[dict[str, Any]]:
     """Attempts that ran on a node, the latest first: from when to when, and how they ended. A log that is sent without the name
-    of its node tells it only by a diagnosis.
+    of its node tells it only by a diagnosis. One that names its nodes may accuse others, on which it never ran.
     """
     a, d = attempts.c, diagnoses.c
+    told = select(sources.c.attempt_id).where(sources.c.node.is_not(None))
+    accused = occurrence_nodes.c
     here = union(
         select(sources.c.attempt_id).where(sources.c.node == node),
-        select(occurrence_nodes.c.attempt_id).where(occurrence_nodes.c.node == node),
+        select(accused.attempt_id).where(accused.node == node, accused.attempt_id.not_in(told)),
     )
     rows = connection.execute(
         select(

@@ -74,8 +74,10 @@ class Figures:
 
 
 def any_job_before(connection: Connection, moment: float) -> bool:
-    """Whether the service knows a job of which it heard last before this: else nothing is known of the time before."""
-    first = connection.execute(select(func.min(jobs.c.last_seen))).scalar()
+    """Whether the service knew a job before this: else nothing is known of the time before. The first that it knows was entered
+    first; when it was heard of last says nothing, as a job may run for weeks.
+    """
+    first = connection.execute(select(jobs.c.first_seen).order_by(jobs.c.id).limit(1)).scalar()
     return first is not None and first < moment
 
 

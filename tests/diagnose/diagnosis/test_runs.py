@@ -237,3 +237,16 @@ def test_ranks_that_raise_one_after_the_other_are_one_run_whatever_stands_before
     dressed = "".join(dress.format(n=n % 60, line=line) + "\n" for n, line in enumerate(log.splitlines()))
     assert said(dressed) == ("assertion_error", 2 + 26)
     assert not any("runs" in note for note in report_of(dressed).diagnosis.notes)
+
+
+@needs_folds
+@pytest.mark.parametrize(
+    "prefix", ["2026-03-04T05:06:07.123456Z  INFO ", "2026-03-04 05:06:07  "], ids=["tracing", "two blanks"]
+)
+def test_runs_are_known_where_two_blanks_stand_before_each_message(prefix: str) -> None:
+    log = ""
+    for number, end in enumerate([FIRST, SECOND, RAISED.format(11, "KeyError: 'depth'")]):
+        run = PROLOG.format(job=12345 + number) + WORK[: 3000 + 500 * number]
+        log += "".join(f"{prefix}{line}\n" for line in run.splitlines()) + end
+    report = report_of(log)
+    assert (report.diagnosis.reason, report.job.attempt) == ("key_error", 3)

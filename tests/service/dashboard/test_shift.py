@@ -13,6 +13,7 @@ from benchmarks.pages.filling import Size, fill
 from service.dashboard.shift import change
 from service.store import Store, tables
 from service.store.pages.shift import MOST, shift, verdicts
+from service.store.pages.totals import any_job_before
 
 
 def test_actions_are_judged_by_the_next_attempt() -> None:
@@ -61,3 +62,14 @@ def test_the_change_is_of_what_was_lost_or_else_of_how_often(
     now: tuple[int, float], before: tuple[int, float], said: str
 ) -> None:
     assert change({"count": now[0], "lost": now[1], "before": before[0], "lost_before": before[1]}) == said
+
+
+def test_a_job_that_began_long_ago_is_of_the_time_before_though_it_still_runs(tmp_path: Path) -> None:
+    store = Store.in_folder(tmp_path)
+    store.migrate()
+    fill(store, Size(jobs=8, failures=4, lines=0, groups=2, nodes=1), now := time.time())
+    with store.engine.begin() as connection:
+        connection.execute(update(tables.jobs).values(first_seen=now - 30 * 86400, last_seen=now))
+        assert any_job_before(connection, now - 7 * 86400)
+        assert not any_job_before(connection, now - 31 * 86400)
+    store.close()

@@ -248,6 +248,34 @@ async def test_who_learns_gets_the_kept_lines_and_its_tasks_are_stored(here: Liv
     assert [tuple(row) for row in rows] == [("watch",)]
 
 
+@live()
+async def test_a_journal_that_cannot_forget_holds_up_no_job(here: Live, hands: Hands) -> None:
+    """Its disk may be away for a moment. The same job goes on."""
+
+    def fail(*_: Any) -> None:
+        raise OSError("no locks available")
+
+    with pytest.MonkeyPatch.context() as away:
+        away.setattr(here.jobs.journal, "stored", fail)
+        await here.send(b"the first line\n")
+        await here.jobs.fresh("job")
+        assert await here.lines() == ["the first line"]
+    await here.send(b"the second line\n")
+    await here.jobs.fresh("job")
+    assert await here.lines() == ["the first line", "the second line"]
+
+
+@live()
+async def test_whoever_closes_jobs_again_waits_for_the_same(here: Live, hands: Hands) -> None:
+    await here.send(b"a line\n")
+    first = asyncio.create_task(here.jobs.close())
+    await asyncio.sleep(0)
+    first.cancel()  # who closed them first may not wait
+    await here.jobs.close()
+    assert await here.lines() == ["a line"]
+    assert not here.jobs._flusher._thread.is_alive()
+
+
 @pytest.mark.slow
 @live()
 async def test_who_stops_stores_what_was_read_and_diagnoses_nothing_again(here: Live, hands: Hands) -> None:

@@ -140,3 +140,32 @@ def test_what_a_service_prints_among_the_kernels_lines_is_not_the_jobs(mark: str
     assert said(calm + service + later)[0] == "healthy"
     assert said(calm + service + xid + later)[0] == "gpu_fell_off_bus"
     assert said(service.removeprefix(mark).split("] ")[1])[0] == "argument_error"
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        ("[  812.670000] python[4105]: segfault at 0 ip 00007f error 4 in libtorch.so[7f0000+1000]\n", "native_crash"),
+        ("building\nERROR: could not build the kernel: ModuleNotFoundError: No module named 'ninja'\n", "import_error"),
+        ("[6.103371] loading\n[6.203371] train.py: error: unrecognized arguments: --lrr\n", "argument_error"),
+    ],
+    ids=["the kernel of a program", "a kernel of another kind", "what stamps the lines of a job"],
+)
+def test_what_is_about_a_program_stays_a_failure_beside_a_kernel(log: str, reason: str) -> None:
+    assert said(log)[0] == reason
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        ("Unable to init server: Could not connect: Connection refused", "healthy"),
+        (
+            "(train.py:28): Gdk-CRITICAL **: 09:50:03.229: gdk_cursor_new: assertion 'GDK_IS_DISPLAY (display)' failed",
+            "healthy",
+        ),
+        ("(train.py:28): Gdk-CRITICAL **: cannot load module torch: out of memory", "failed"),
+        ("Unable to init server: Could not connect: rendezvous store at node7:29500 refused", "failed"),
+    ],
+)
+def test_a_window_without_a_screen_is_no_failure(line: str, outcome: str) -> None:
+    assert report_of(f"reading the settings\n{line}\n").outcome == outcome
