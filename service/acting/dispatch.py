@@ -364,4 +364,9 @@ def name_in(folder: Path, prefix: str) -> str:
             file.write(found + "\n")
             file.flush()
             os.fsync(file.fileno())  # who forgets its name over a power cut is taken for another
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
     return found
