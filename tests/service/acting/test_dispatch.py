@@ -524,7 +524,7 @@ def test_a_new_name_is_on_disk_before_it_is_used(tmp_path: Path, monkeypatch: py
     synced: list[int] = []
     monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
     name_in(tmp_path, "service")
-    assert synced == [(tmp_path / "executor-name").stat().st_ino]
+    assert synced == [(tmp_path / "executor-name").stat().st_ino, tmp_path.stat().st_ino]
 
 
 def test_the_name_stays(tmp_path: Path) -> None:
