@@ -251,10 +251,10 @@ class Results:
         counts = Counter((v.label.reason, v.reason) for v in self.verdicts if not v.reason_right)
         return [(wanted, said, count) for (wanted, said), count in counts.most_common()]
 
-    def ambiguous(self) -> tuple[Score, Score]:
-        """(score of the clear cases, score of those whose label could be another)."""
+    def apart(self) -> tuple[Results, Results]:
+        """(the clear cases, those whose label could be another)."""
         clear = [verdict for verdict in self.verdicts if not verdict.ambiguous]
-        return _score(clear), _score([verdict for verdict in self.verdicts if verdict.ambiguous])
+        return Results(self.corpus, clear), Results(self.corpus, [verdict for verdict in self.verdicts if verdict.ambiguous])
 
     def sure(self) -> tuple[int, int]:
         """(cases, right) of those with a confidence of 0.9 or more."""
@@ -266,20 +266,16 @@ class Results:
 
         An answer that nothing explains the failure has no confidence, and is left out.
         """
-        said = [(v.confidence, v.reason_right) for v in self.verdicts if v.reason != "unknown"]
-        if not said:
-            return None
-        steps: dict[int, list[tuple[float, bool]]] = {}
-        for confidence, right in said:
-            steps.setdefault(_level(confidence), []).append((confidence, right))
-        return sum(abs(sum(c for c, _ in step) - sum(r for _, r in step)) for step in steps.values()) / len(said)
+        levels = self.reliability()
+        cases = sum(level.cases for level in levels)
+        return sum(abs(level.said * level.cases - level.right) for level in levels) / cases if cases else None
 
     def reliability(self) -> list[Level]:
         """Ten levels of confidence, the highest first, as far as something was said with it."""
         levels: dict[int, list[Verdict]] = {}
         for verdict in self.verdicts:
             if verdict.reason != "unknown":
-                levels.setdefault(_level(verdict.confidence), []).append(verdict)
+                levels.setdefault(min(9, int(verdict.confidence * 10)), []).append(verdict)
         return [
             Level(at / 10, len(some), sum(v.confidence for v in some) / len(some), sum(v.reason_right for v in some))
             for at, some in sorted(levels.items(), reverse=True)
@@ -302,11 +298,6 @@ class Results:
 
 
 _SURE = 0.9
-
-
-def _level(confidence: float) -> int:
-    """Which tenth it is in."""
-    return min(9, int(confidence * 10))
 
 
 def of_one_case(corpora: Sequence[Results]) -> dict[str, str]:
@@ -527,14 +518,19 @@ def as_dict(results: Results) -> dict[str, Any]:
     def score(one: Score) -> dict[str, Any]:
         return {name: getattr(one, name) for name in Score.__dataclass_fields__}
 
+    def part(one: Results) -> dict[str, Any]:
+        sure, right = one.sure()
+        return {**score(one.whole), "calibration_error": one.calibration_error(), "sure": sure, "sure_right": right}
+
+    clear, other = results.apart()
     return {
         "corpus": results.corpus,
         "whole": score(results.whole),
         "by_category": {category: score(one) for category, one in results.by_category().items()},
         "confusion": [{"labelled": a, "said": b, "cases": n} for a, b, n in results.confusion()],
         "asked": asdict(asked) if (asked := results.asked()) else None,
-        "clear": score(results.ambiguous()[0]),
-        "ambiguous": score(results.ambiguous()[1]),
+        "clear": part(clear),
+        "ambiguous": part(other),
         "calibration_error": results.calibration_error(),
         "sure": {"cases": results.sure()[0], "right": results.sure()[1]},
         "calibration": [{"confidence": c, "cases": n, "right": r} for c, n, r in results.calibration()],

@@ -275,11 +275,7 @@ class Journal:
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             _write_all(self._file, [HEADING])
-            folder = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)  # the name must be on disk too
-            finally:
-                os.close(folder)
+            sync_folder(self.folder)
         except OSError:
             os.close(self._file)
             with contextlib.suppress(OSError):
@@ -406,6 +402,15 @@ def held(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(file)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, too: else a new file may be there after a power cut without its name."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _write_all(file: int, buffers: list[bytes]) -> None:

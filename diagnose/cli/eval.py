@@ -102,13 +102,15 @@ _FACTS = ("what", "clear", "ambiguous")
 
 def _facts(results: Results) -> list[tuple[str, ...]]:
     """Figures for the clear cases, and for those whose label could be another, which the table by category does not show."""
-    clear, other = results.ambiguous()
+    parts = results.apart()
 
     def row(what: str, show: Callable[[Score], str]) -> tuple[str, ...]:
-        return what, show(clear) if clear.cases else "-", show(other) if other.cases else "-"
+        return what, *(show(part.whole) if part.verdicts else "-" for part in parts)
 
-    sure, right = results.sure()
-    error = results.calibration_error()
+    def error_of(part: Results) -> str:
+        error = part.calibration_error()
+        return "-" if error is None else f"{error:.3f}"
+
     return [
         row("cases", lambda one: str(one.cases)),
         row("category", lambda one: _share(one.category, one.cases)),
@@ -121,8 +123,8 @@ def _facts(results: Results) -> list[tuple[str, ...]]:
         row("failures called healthy", lambda one: f"{one.missed} of {one.failures}"),
         row("nodes isolated, right", lambda one: str(one.isolated_right)),
         row("nodes isolated, wrong", lambda one: str(one.isolated_wrong)),
-        ("confidence of 0.9 or more, right", f"{right} of {sure}", "(both)"),
-        ("expected calibration error", "-" if error is None else f"{error:.3f}", "(both)"),
+        ("confidence of 0.9 or more, right", *("{1} of {0}".format(*part.sure()) if part.verdicts else "-" for part in parts)),
+        ("expected calibration error", *map(error_of, parts)),
     ]
 
 

@@ -244,15 +244,15 @@ class Way(NamedTuple):
     said: str
     """the text that it spells out"""
     speaks: bool
-    """whether it may match a word, spelled out or not"""
+    """whether it may match a word that it does not spell out"""
     pattern: str
-    """goes this way"""
+    """matches what goes this way"""
 
 
 def ways(pattern: str) -> Iterator[Way]:
     """Each alternative, and each group that may be left out.
 
-    A line goes this way if the second pattern matches it. What surrounds a repeated group may be matched a few times more or
+    A line goes this way if its pattern matches it. What surrounds a repeated group may be matched a few times more or
     less there: that is enough to say that no line goes this way.
     """
     yield from _ways(list(_parse(pattern)), _flags(pattern))

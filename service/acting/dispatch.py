@@ -33,6 +33,7 @@ from service.acting.executors.executor import Order, Outcome
 from service.acting.executors.nodecheck import Tested
 from service.errors import Busy, Conflict, Unavailable, Unknown
 from service.events import Events
+from service.journal import sync_folder
 
 log = logging.getLogger("diagnose.dispatch")
 _GONE = (Conflict, Unknown)
@@ -364,9 +365,5 @@ def name_in(folder: Path, prefix: str) -> str:
             file.write(found + "\n")
             file.flush()
             os.fsync(file.fileno())  # who forgets its name over a power cut is taken for another
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        sync_folder(folder)
     return found

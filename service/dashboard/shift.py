@@ -64,7 +64,7 @@ async def breakdowns(request: Request) -> Response:
             pages.totals.over_time(connection, Asked(period.since, period.until), period.bars),
         )
     )
-    known_before = known_before or any(row["lost_before"] for row in rows)
+    known_before = known_before or any(row["before"] for row in rows)
     keys = {"lost": lambda row: row["lost"], "count": lambda row: row["count"], "jobs": lambda row: row["jobs"],
             "change": lambda row: row["lost"] - row["lost_before"]}  # fmt: skip
     sort = sort if sort in keys else "lost"

@@ -22,6 +22,7 @@ import zstandard
 
 from diagnose.packed import unpacked
 from diagnose.redaction.stream import begun_key
+from service.journal import sync_folder
 
 FRAME = 1 << 20
 """most bytes of a source in one frame"""
@@ -431,14 +432,6 @@ def make_folder(folder: Path) -> None:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _cut(data: bytes) -> Iterator[bytes]:

@@ -10,17 +10,15 @@ from diagnose.reading.prefixes import body_start
 
 _BOOT = re.compile(r"(?:<\d{1,3}>)?\[ *[1-5]?\d\.\d{6}\] ")
 _KERNEL = re.compile(r"\bkernel: |^(?:<\d{1,3}>)?\[ *\d{1,8}\.\d{6}\] |\bNVRM: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ ")
+_OF_PROGRAMS = {"user", "framework"}
+"""layers of which a kernel knows nothing"""
+_PADDED = re.compile(r"(?:<\d{1,3}>)?\[(?: {4}\d| {3}\d\d|  \d{3}| \d{4})\.\d{6}\] ")
+"""as a kernel prints its clock for the first hours; what stamps the lines of a job pads nothing"""
 
 
 def by_kernel(one: Hypothesis) -> bool:
     """Whether the kernel printed it. The kernel knows the machine better than any process."""
     return _KERNEL.search(one.event.text[:120]) is not None
-
-
-_OF_PROGRAMS = {"user", "framework"}
-"""layers of which a kernel knows nothing"""
-_PADDED = re.compile(r"(?:<\d{1,3}>)?\[(?: {4}\d| {3}\d\d|  \d{3}| \d{4})\.\d{6}\] ")
-"""as a kernel prints its clock for the first hours; what stamps the lines of a job pads nothing"""
 
 
 def of_a_service(one: Hypothesis) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, or_, select, union
+from sqlalchemy import Connection, and_, case, exists, func, or_, select, union
 
 from service.store import nodechecks
 from service.store.tables import (
@@ -48,11 +48,11 @@ def jobs_of(connection: Connection, node: str, since: float, until: float, most:
     of its node tells it only by a diagnosis. One that names its nodes may accuse others, on which it never ran.
     """
     a, d = attempts.c, diagnoses.c
-    told = select(sources.c.attempt_id).where(sources.c.node.is_not(None))
     accused = occurrence_nodes.c
+    told = exists().where(sources.c.attempt_id == accused.attempt_id, sources.c.node.is_not(None))
     here = union(
         select(sources.c.attempt_id).where(sources.c.node == node),
-        select(accused.attempt_id).where(accused.node == node, accused.attempt_id.not_in(told)),
+        select(accused.attempt_id).where(accused.node == node, ~told),
     )
     rows = connection.execute(
         select(
