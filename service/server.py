@@ -18,7 +18,7 @@ import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.errors import DiagnoseError
-from service.app import create_app, work_out_routes
+from service.app import create_app
 from service.doors import Doors
 from service.opening import Opening
 from service.runtime import Service
@@ -84,7 +84,6 @@ def serve(settings: Settings, opening: Opening) -> None:
     service = _opened(settings)
     service.phase = opening.at
     app = create_app(service)
-    work_out_routes(app)
     address = opening.socket.getsockname()
     scheme = "https" if settings.tls_certificate else "http"
     host = f"[{address[0]}]" if ":" in address[0] else address[0]

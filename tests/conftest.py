@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from model_server.run import MODEL, Server, default_folder
-from tests.support.commands import Commands
+from tests.support.commands import COMMANDS, Commands
 
 if TYPE_CHECKING:
     from service.store import Store
@@ -112,6 +112,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     if "PYTEST_XDIST_WORKER" in os.environ:
         _compile_rules(folder)
     yield
+    COMMANDS.close()
     if before is None:
         del os.environ["DIAGNOSE_CACHE"]
     else:
@@ -147,10 +148,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
-def commands(own_cache: None) -> Iterator[Commands]:
-    made = Commands(ROOT)
-    yield made
-    made.close()
+def commands(own_cache: None) -> Commands:
+    return COMMANDS
 
 
 @pytest.fixture

@@ -254,29 +254,34 @@ def _growing(expression: Expression, made: Callable[[int], str]) -> int | None:
     What grows goes on growing. So the next length is asked too, unless this one takes long already: on a machine that stops
     now and then, a time that is made longer is only a cause to look again.
     """
+    took = _seconds(expression, made(_SIZES[0]))
     for before, size, after in zip(_SIZES, _SIZES[1:], (*_SIZES[2:], 4 * _SIZES[-1]), strict=False):
-        costs = size == _SIZES[-2] or _seconds(expression, made(before)) > _SHOWN_S
-        if not costs or not _grows(expression, made(before), made(size), _LINEAR * size / before):
+        costs = size == _SIZES[-2] or took > _SHOWN_S
+        if size == _SIZES[-1] and not costs:
+            break  # most texts end here: what the longest would cost is not asked
+        took = _seconds(expression, made(size))
+        if not costs or not _grows(expression, made(before), made(size), _LINEAR * size / before, took):
             continue
         if _seconds(expression, made(size)) > _LONG_S or _grows(expression, made(size), made(after), _LINEAR * after / size):
             return size
     return None
 
 
-def _grows(expression: Expression, small: str, large: str, most: float) -> bool:
-    """Whether the longer text takes more than so many times as long, each at its quickest; what says so is asked again."""
-    long = _seconds(expression, large)
+def _grows(expression: Expression, small: str, large: str, most: float, took: float | None = None) -> bool:
+    """Whether the longer text takes more than so many times as long, each at its quickest; what says so is asked again.
+
+    ``took``: the longer text's time, where it is known.
+    """
+    long = _seconds(expression, large) if took is None else took
     short = math.inf
     for _ in range(3):
         if long <= _SHOWN_S:
             return False
         short = min(short, *(_seconds(expression, small) for _ in range(3)))
-        if long > _LONG_S:
+        if long > _LONG_S or long <= most * short:
             return long > most * short
         long = min(long, *(_seconds(expression, large) for _ in range(3)))
-        if long <= most * short:
-            return False
-    return True
+    return long > most * short
 
 
 def _seconds(expression: Expression, text: str) -> float:

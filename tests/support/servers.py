@@ -6,15 +6,14 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import httpx
 
-from tests.conftest import ROOT
+from tests.support.commands import COMMANDS, Started
 
 _START_S = 60.0
 
@@ -27,29 +26,23 @@ class Server:
         self._words = words
         # Tests tell lines apart by their numbers, so here nothing folds unless a test wants it.
         self.environment = {"DIAGNOSE_SERVE_FOLD_AFTER": "0"} | environment
-        self._process: subprocess.Popen[str] | None = None
-        self._log: IO[str] | None = None
+        self._process: Started | None = None
         self.port = 0
         self.url = ""
         self.client = httpx.Client(timeout=60)
 
     @property
     def log(self) -> str:
-        path = self.data.parent / f"{self.data.name}.log"
-        return path.read_text() if path.exists() else ""
+        return self._log.read_text() if self._log.exists() else ""
+
+    @property
+    def _log(self) -> Path:
+        return self.data.parent / f"{self.data.name}.log"
 
     def start(self) -> Server:
         """Until it says where it listens."""
-        self._log = open(self.data.parent / f"{self.data.name}.log", "a")  # noqa: SIM115 - as long as the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "diagnose", "serve", "--data", str(self.data), "--port", str(self.port), *self._words],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            cwd=self.data.parent,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **self.environment},
-        )
-        assert self._process.stdout is not None
+        words = ["serve", "--data", str(self.data), "--port", str(self.port), *self._words]
+        self._process = COMMANDS.start(words, cwd=self.data.parent, log=self._log, environment=self.environment)
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             line = self._process.stdout.readline()
@@ -88,10 +81,7 @@ class Server:
             self._process.kill()
             self._process.wait()
             raise AssertionError(f"it did not end: {self.log[-2000:]}") from None
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        if self._log is not None:
-            self._log.close()
+        self._process.stdout.close()
         self._process = None
         return status
 
