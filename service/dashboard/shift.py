@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -57,12 +58,16 @@ async def breakdowns(request: Request) -> Response:
     by = page.asked("by") or "user"
     by = by if by in pages.breakdowns.BY else "user"
     sort = page.asked("sort") or "lost"
-    rows, known_before, counts = await page.read(
-        lambda connection: (
-            pages.breakdowns.broken_down(connection, period.since, period.until, by, _MOST_ROWS),
-            pages.totals.any_job_before(connection, period.since),
-            pages.totals.over_time(connection, Asked(period.since, period.until), period.bars),
-        )
+    rows, (known_before, counts) = await asyncio.gather(  # a database answers both at once
+        page.read(
+            lambda connection: pages.breakdowns.broken_down(connection, period.since, period.until, by, _MOST_ROWS),
+        ),
+        page.read(
+            lambda connection: (
+                pages.totals.any_job_before(connection, period.since),
+                pages.totals.over_time(connection, Asked(period.since, period.until), period.bars),
+            )
+        ),
     )
     known_before = known_before or any(row["before"] for row in rows)
     keys = {"lost": lambda row: row["lost"], "count": lambda row: row["count"], "jobs": lambda row: row["jobs"],

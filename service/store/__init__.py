@@ -26,7 +26,7 @@ from service.store.lease import Claim
 T = TypeVar("T")
 _READERS = 8
 _TIMEOUT_S = 10
-_READS_KIB, _WRITES_KIB = 2_000, 16_000
+_READS_KIB, _WRITES_KIB = 8_000, 16_000
 """SQLite keeps so much of the database in memory for each connection that reads, and for the one that writes. What one writes
 empties the memory of the others, so much of it is of use only to the writer."""
 _LOCK = 7_304_118_226

@@ -70,10 +70,15 @@ def load() -> None:
     spec.loader.exec_module(made)
 
 
-def run(*words: str, core: Path, timeout: float) -> subprocess.CompletedProcess[str]:
-    """``python words`` on this core."""
+def run(*words: str, core: Path, timeout: float, **more: str) -> subprocess.CompletedProcess[str]:
+    """``python words`` on this core, with ``more`` in the environment."""
     return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment(core), capture_output=True, text=True, timeout=timeout
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=environment(core) | more,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
     )
 
 
