@@ -109,6 +109,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     else:
         folder = base.parent / "cache" if "PYTEST_XDIST_WORKER" in os.environ else tmp_path_factory.mktemp("cache")
     os.environ["DIAGNOSE_CACHE"] = str(folder)
+    COMMANDS.serve = True
     if "PYTEST_XDIST_WORKER" in os.environ:
         _compile_rules(folder)
     yield

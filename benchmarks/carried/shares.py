@@ -41,8 +41,8 @@ def _spent(piece: int) -> dict[str, float]:
     from diagnose.job import Job
     from diagnose.knowledge.rules import load
     from diagnose.matching.matcher import Matcher
+    from diagnose.packed import packed
     from diagnose.reading.sources import Source
-    from service.store.diagnoses import packed
 
     logs = [(_ROOT / "fixtures" / "logs" / name).read_bytes() for name in ("nvlink/gpu-11.log", "nvlink/gpu-12.log")]
     spent: Counter[str] = Counter()

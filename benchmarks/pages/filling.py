@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, insert
 
+from diagnose.packed import packed
 from diagnose.report import Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, Report, Suspects
 from service.store import Store
 from service.store import tables as t
-from service.store.diagnoses import packed
 
 REASONS: Final = (
     ("infrastructure", "ecc_error"),

@@ -19,8 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
-import zstandard
-
 from diagnose.compression.folds import Folding, folds
 from diagnose.compression.kept_log import NOTABLE, Compression, KeptLine, Stream
 from diagnose.errors import DiagnoseError
@@ -28,7 +26,7 @@ from diagnose.knowledge.rules import Rule
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
 from diagnose.matching.series import Series
-from diagnose.packed import unpacked
+from diagnose.packed import packed, unpacked
 
 FORMAT = 13
 """the only one that is read; raised with each change of what is written here or by the core (``folds.state``)"""
@@ -75,8 +73,7 @@ def snapshot(compression: Compression, beside: Any = None, first: bytes = b"") -
     }
     streams = ",".join(_pieces(compression, blobs))
     head = (_json(state)[: -len("]}")] + streams + "]}").encode()
-    packer = zstandard.ZstdCompressor(level=1, write_checksum=True)  # a bit that flipped is noticed when it is unpacked
-    return packer.compress(_LENGTH.pack(len(head)) + head + blobs.data)
+    return packed(_LENGTH.pack(len(head)) + head + blobs.data, level=1, checked=True)
 
 
 def beside_of(data: bytes) -> tuple[Any, bytes]:

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from sqlalchemy import Connection, Row, bindparam, func, select, update
 
 from diagnose.decision.lost import Price
+from diagnose.packed import packed
 from diagnose.report import Report
 from service.store import notices
 from service.store import tables as t
@@ -177,11 +178,6 @@ def _row(flush: Flush, judged: JudgedReport) -> dict[str, Any]:
         "group_id": flush.group_id,
         "report": packed(report.model_copy(update={"metrics": metrics}).as_json().encode()),
     }
-
-
-def packed(json_: bytes) -> bytes:
-    """Compressed: reports and points are written often and read seldom."""
-    return zstandard.ZstdCompressor(level=3).compress(json_)
 
 
 def unpacked(data: bytes) -> Any:

@@ -67,6 +67,8 @@ class Commands:
     """The process that the commands are children of. It is started by the first command."""
 
     def __init__(self, root: Path) -> None:
+        self.serve = False
+        """the services of ``tests.support.servers`` are such children, too: what measures one starts it as a user does"""
         self._root = root
         self._server: subprocess.Popen[str] | None = None
         self._asking = threading.Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from diagnose.compression.contradiction import contradict
 from diagnose.compression.numbers import OTHER
@@ -24,6 +25,7 @@ def find(course: Course) -> Iterator[Anomaly]:
                 yield Anomaly("contradiction", None, source, first.line, _sentence(quantity, name, main.last, other.last))
 
 
+@lru_cache(4096)
 def _same(name: str, quantity: str) -> bool:
     """Whether the two names stand for the same number."""
     if name == OTHER + quantity:

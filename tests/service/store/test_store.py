@@ -83,7 +83,7 @@ def test_only_the_connection_that_writes_keeps_much_of_the_database_in_memory(tm
         return -int(connection.exec_driver_sql("pragma cache_size").scalar_one())
 
     reads = [store.read(most), store.read(most, frozenset({"theirs"}))]
-    assert max(reads) <= 2_000 < store.write(most)
+    assert max(reads) <= 8_000 < store.write(most)
     first = store.write(lambda connection: connection.connection.dbapi_connection)
     assert store.write(lambda connection: connection.connection.dbapi_connection) is first
     store.close()
