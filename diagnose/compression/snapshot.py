@@ -25,10 +25,10 @@ from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
-from diagnose.matching.series import Series
+from diagnose.matching.series import Series, of_points
 from diagnose.packed import packed, unpacked
 
-FORMAT = 13
+FORMAT = 14
 """the only one that is read; raised with each change of what is written here or by the core (``folds.state``)"""
 NOTABLE_ID = "notable"
 """stands for a metric line that was kept because it stands out"""
@@ -199,15 +199,22 @@ def _restored_folds(folding: Folding, state: bytes) -> Any:
 
 def _series(series: Series, blobs: _Blobs) -> list[Any]:
     ends = [series.first, series.last, series.last_step, series.least, series.least_step, series.most, series.most_step]
-    return [series.room, series.width, series.count, series.not_finite, blobs.numbers(ends), blobs.numbers(series.table)]
+    table = blobs.add(series.points().tobytes() if _is_points(series.width, series.not_finite) else series.table.tobytes())
+    return [series.room, series.width, series.count, series.not_finite, blobs.numbers(ends), table]
 
 
 def _restored_series(values: list[Any], blobs: _Blobs) -> Series:
-    room, width, count, not_finite, ends, table = values
+    room, width, count, not_finite, ends, place = values
+    table = blobs.floats(place)
+    if _is_points(width, not_finite):
+        table = of_points(table)
     first, last, last_step, least, least_step, most, most_step = blobs.floats(ends)
-    return Series(
-        room, width, blobs.floats(table), count, not_finite, first, last, last_step, least, least_step, most, most_step
-    )  # fmt: skip
+    return Series(room, width, table, count, not_finite, first, last, last_step, least, least_step, most, most_step)
+
+
+def _is_points(width: int, not_finite: int) -> bool:
+    """Whether each bucket is one number. Most series of most jobs are so, and then a snapshot has less than half as much."""
+    return width == 1 and not not_finite
 
 
 # --- rules and lines ----------------------------------------------------------------------------------------------------------

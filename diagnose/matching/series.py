@@ -176,6 +176,16 @@ _MERGE: dict[str, Callable[[float, float], float]] = {"count": add, "finite": ad
 """how a field of two neighbours merges; other fields are the first one's"""
 
 
+def of_points(points: array[float]) -> array[float]:
+    """The table of a series from its ``points``."""
+    size = len(points) // 3
+    table = array("d", [1.0]) * (size * _WIDTH)  # a number each, which is finite
+    table[0::_WIDTH], table[1::_WIDTH] = points[:size], points[size : 2 * size]
+    for name in ("total", "least", "most"):
+        table[_FIELDS.index(name) :: _WIDTH] = points[2 * size :]
+    return table
+
+
 @dataclass(slots=True)
 class Series:
     """One number over the life of a job: at most ``room`` buckets of ``width`` values. Only the last bucket may hold fewer."""
@@ -211,6 +221,10 @@ class Series:
     @property
     def buckets(self) -> list[Bucket]:
         return [self.bucket(number) for number in range(self.size)]
+
+    def points(self) -> array[float]:
+        """The lines, then the steps, then the values: all that buckets of one finite number each can tell."""
+        return self.column("line") + self.column("step") + self.column("total")
 
     def since(self, line: int) -> Series:
         """The same from ``line`` on, as far as its buckets tell."""

@@ -75,6 +75,21 @@ def test_it_goes_on_wherever_it_was_cut(engine: str, data: st.DataObject, first:
 
 
 @pytest.mark.parametrize("engine", MATCHERS)
+@pytest.mark.parametrize(("steps", "odd"), [(7, b"3.5"), (7, b"nan"), (512, b"-2"), (513, b"3.5"), (1300, b"inf")])
+def test_a_series_is_the_same_whether_its_buckets_are_one_number_or_many(engine: str, steps: int, odd: bytes) -> None:
+    log = b"".join(b"step %d loss %s\n" % (step, odd if step == 5 else b"%d.25" % (step % 9)) for step in range(steps))
+    compression = Compression(MATCHERS[engine])
+    compression.feed(0, log)
+    before = outcome(compression)
+    again = reborn(compression)
+    assert outcome(again) == before
+    again.feed(0, log)
+    whole = Compression(MATCHERS[engine])
+    whole.feed(0, log + log)
+    assert outcome(again) == outcome(whole)
+
+
+@pytest.mark.parametrize("engine", MATCHERS)
 def test_a_line_that_was_begun_counts_as_it_would_have(engine: str) -> None:
     """Also where a part of it was kept, or dropped, before the cut."""
     log = b"error one\rmore of it\na bar\rof debug\nunknown\rthen a\nstep 1 loss 2\rhalf"
