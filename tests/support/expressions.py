@@ -84,12 +84,12 @@ def expressions() -> list[Expression]:
     found: dict[tuple[Any, int], tuple[str, Any]] = {}
     ways: dict[tuple[Any, int], set[str]] = {}
     for module in _modules():
-        asked = _asked(Path(module.__file__))
-        for name, value in vars(module).items():
-            for compiled in _within(value, module.__name__, 3):
-                key = compiled.pattern, compiled.flags
-                found.setdefault(key, (f"{module.__name__}.{name}", compiled))
-                ways.setdefault(key, set()).update(asked.get(name, ()))
+        standing = [(name, one) for name, value in vars(module).items() for one in _within(value, module.__name__, 3)]
+        asked = _asked(Path(module.__file__)) if standing else {}
+        for name, compiled in standing:
+            key = compiled.pattern, compiled.flags
+            found.setdefault(key, (f"{module.__name__}.{name}", compiled))
+            ways.setdefault(key, set()).update(asked.get(name, ()))
         for way, pattern in _within_functions(Path(module.__file__)):
             compiled = re.compile(pattern)
             found.setdefault((pattern, compiled.flags), (f"{module.__name__}: {pattern!r}", compiled))
@@ -143,6 +143,8 @@ def _asked(source: Path) -> dict[str, set[str]]:
 
 def _within_functions(source: Path) -> Iterator[tuple[str, Any]]:
     """What is written where it is used: ``re.sub("a+", ...)``."""
+    if "re." not in source.read_text(encoding="utf-8"):
+        return
     for node in _nodes_of(source):
         match node:
             case ast.Call(func=ast.Attribute(ast.Name("re"), way), args=[ast.Constant(str() | bytes() as pattern), *_]):
