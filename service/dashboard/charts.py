@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -39,11 +39,12 @@ def stacked(
     what: str,
     width: int = 960,
     height: int = 220,
-    every: int = 0,
+    labelled: Collection[int] | None = None,
     stretch: tuple[float, float] | None = None,
 ) -> Markup:
     """Stacked bars over time, with an axis. Each bar gives its values on hover and to a screen reader, and is a link if it has
-    an address. ``stretch``: from when to when; the page's script then lets people draw over a part of it.
+    an address. ``labelled``: the bars that have their label below; by default some twelve. ``stretch``: from when to when; the
+    page's script then lets people draw over a part of it.
     """
     left, bottom, top = _LEFT, 30, 8
     inner = height - bottom - top
@@ -66,7 +67,7 @@ def stacked(
                 '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/><text class="tick" x="{}" y="{:.1f}">{}</text>'
             ).format(left, width, y, y, left - 6, y + 4, words.number(tick))
         )
-    every = every or max(1, math.ceil(len(bars) / 12))
+    labelled = range(0, len(bars), max(1, math.ceil(len(bars) / 12))) if labelled is None else labelled
     for index, bar in enumerate(bars):
         x = left + index * step
         y = top + inner
@@ -87,7 +88,7 @@ def stacked(
         group = Markup("<g>{}</g>").format(Markup("").join(column))
         name = f"{bar.label}: {said}"
         parts.append(Markup('<a href="{}" aria-label="{}">{}</a>').format(bar.href, name, group) if bar.href else group)
-        if index % every == 0:
+        if index in labelled:
             parts.append(
                 Markup('<text class="label" x="{:.1f}" y="{}"{}>{}</text>').format(
                     x + step / 2, height - 8, _when(bar), bar.label

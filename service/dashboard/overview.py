@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,6 +22,8 @@ from service.store.pages.totals import Cost
 CATEGORIES = ("infrastructure", "framework", "script", "unknown")
 WIDE = 1240
 """of a chart over the whole page"""
+_LABELS = 8
+"""so many fit under the bars on a phone"""
 _FILTERS = ("cluster", "user", "category", "reason", "node")
 _INCIDENTS, _RUNNING, _WAITING, _REASONS = 8, 10, 8, 10
 
@@ -129,11 +131,22 @@ def course(
         label = time.strftime("%d %b" if width >= 86400 / 8 else form, time.gmtime(at))
         there = link(at, at + width) if link is not None and values else None
         bars.append(Bar(label, known, there, at, "hour" if width < 86400 / 8 else "day"))
-    # A day stands once, however many bars it has.
-    per_day = math.ceil(86400 / width) if 86400 / 8 <= width < 86400 else 1
-    every = max(math.ceil(len(bars) / (8 if width < 86400 / 8 else 12)), per_day)
     stretch = (asked.since, asked.until) if link is not None else None
-    return charts.stacked(bars, CATEGORIES, what, across, height, every, stretch)
+    return charts.stacked(bars, CATEGORIES, what, across, height, _labelled(asked.since, width, len(bars)), stretch)
+
+
+def _labelled(since: float, width: float, count: int) -> Collection[int]:
+    """The bars that have their time below them: of hours each so many; of days the bar in which the day begins, and of many
+    days each so many, or one a week.
+    """
+    if width < 86400 / 8:
+        return range(0, count, math.ceil(count / _LABELS))
+    days = [int((since + index * width) // 86400) for index in range(count)]
+    firsts = [index for index in range(count) if index == 0 or days[index] != days[index - 1]]
+    if len(firsts) > 1 and firsts[1] - firsts[0] < int(86400 / width):
+        del firsts[0]  # the rest of a day leaves no room for its label
+    every = math.ceil(len(firsts) / _LABELS)
+    return firsts[:: 7 if 2 < every <= 7 and width < 2 * 86400 else every]
 
 
 def pareto(costs: Sequence[Cost], link: Callable[[str], str]) -> list[dict[str, Any]]:

@@ -44,9 +44,13 @@ function localTimes(where = document) {
       time.textContent = seconds < 1 ? "now" : `${span(seconds)} ago`;
     } else time.textContent = short.format(when);
   }
+  let before = null;
   for (const label of $$("text[data-at]", where)) {
     const form = label.dataset.form === "hour" ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric" };
-    label.textContent = new Intl.DateTimeFormat(undefined, form).format(new Date(label.dataset.at));
+    const words = new Intl.DateTimeFormat(undefined, form).format(new Date(label.dataset.at));
+    const same = before?.parentNode === label.parentNode && before.textContent === words; // a day may begin elsewhere in this zone
+    label.textContent = same ? "" : words;
+    if (!same) before = label;
   }
 }
 localTimes();

@@ -798,6 +798,42 @@ def test_on_a_phone_a_wide_picture_shows_its_end_first_and_is_scrolled_by_a_fing
     context.close()
 
 
+@pytest.mark.parametrize("width", [390, 768])
+@pytest.mark.parametrize("address", ["", "breakdowns", "nodes/gpu-1"])
+def test_that_one_can_draw_is_said_where_a_finger_draws(
+    chromium: Any,  # noqa: F811
+    server: Server,
+    address: str,
+    width: int,
+) -> None:
+    screen = {"viewport": {"width": width, "height": 844}, "has_touch": True, "is_mobile": True}
+    context = chromium.new_context(**screen, base_url=f"{server.url}/ui/")
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("#live:text-is('live')")
+    draws = width > 700 or address == ""
+    assert page.get_by_text("Draw over the chart").is_visible() == draws
+    finger = context.new_cdp_session(page)
+
+    def drawn() -> bool:
+        chart = page.locator("svg[data-brush]").first
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        right = min(width, box["x"] + box["width"]) - 40.0
+        for step in range(6):
+            at = {"x": right - 20 * step, "y": box["y"] + 40}
+            finger.send("Input.dispatchTouchEvent", {"type": "touchMove" if step else "touchStart", "touchPoints": [at]})
+        found = page.locator(".drawn").count() == 1
+        finger.send("Input.dispatchTouchEvent", {"type": "touchCancel", "touchPoints": []})
+        return found
+
+    if draws:
+        eventually(drawn)  # what is renewed meanwhile may move it
+    else:
+        assert not drawn()
+    context.close()
+
+
 def test_a_failures_jobs_of_a_time_are_listed(page: Any) -> None:
     page.goto("failures?reason=ecc_error")
     page.click("#groups [data-row] a >> nth=0")
