@@ -20,8 +20,10 @@ _AT_RISK: Final = 0.5
 """as the pages of the service mean it"""
 _MOST: Final = 200
 _EACH: Final = 8
-_FEWEST: Final = 5
-"""rows of what waits and of failures; of jobs, on a low terminal"""
+"""rows of what waits and of failures"""
+_LOW: Final = 18
+"""a terminal of fewer lines has none to leave empty"""
+_FAILURES: Final = 50
 _ACTS: Final = frozenset({"restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release"})
 """what somebody can say yes to; the other kinds advise"""
 _CLEAR: Final = "\x1b[H\x1b[J"
@@ -38,8 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    style = Style(sys.stdout)
-    screen = _of_files(arguments, style) if arguments.paths else _of_service(arguments, style)
+    screen = _of_files(arguments) if arguments.paths else _of_service(arguments)
     once = arguments.once or not sys.stdout.isatty()
     while True:
         page = screen()
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         time.sleep(arguments.every)
 
 
-def _of_service(arguments: argparse.Namespace, style: Style) -> Callable[[], str]:
+def _of_service(arguments: argparse.Namespace) -> Callable[[], str]:
     needs("diagnose.mcp")
     from diagnose.mcp.cluster import Cluster, Refused
 
@@ -60,9 +61,10 @@ def _of_service(arguments: argparse.Namespace, style: Style) -> Callable[[], str
     shown: list[str] = []
 
     def screen() -> str:
+        style = Style(sys.stdout)  # each time: somebody may make the terminal wider
         try:
             jobs = cluster.get("jobs", query={"state": "running", "limit": _MOST})["jobs"]
-            failures = cluster.get("failures", query={"state": "open", "limit": 8})["failures"]
+            failures = cluster.get("failures", query={"state": "open", "limit": _FAILURES})["failures"]
             waiting = cluster.get("actions", query={"state": "proposed", "limit": 50})["actions"]
         except Refused as refused:
             if refused.status != 503 or not shown:
@@ -85,17 +87,16 @@ def page(
     high: int | None = None,
 ) -> str:
     """The page of a service: jobs at risk first, then what waits for a person, and what fails. ``high``: the lines that the
-    terminal has; of each part there is then as much as lets the others be seen.
+    terminal has. What waits then has them first, next what fails, and jobs the rest.
     """
     waiting = [one for one in waiting if one["kind"] in _ACTS and one["mode"] != "observe"]
     risky = [job for job in jobs if at_risk(job)]
     ordered = [*risky, *(job for job in jobs if not at_risk(job))]
-    each = _EACH if high is None or high > 4 * _EACH else _EACH // 2
-    others = sum(min(each, len(part)) + 2 for part in (waiting, failures) if part)
-    room = len(ordered) if high is None else max(_FEWEST, high - 4 - others)
+    waits, fails, room = _shares(high, len(waiting), len(failures), max(1, len(jobs)))
     many = "or more" if len(jobs) == _MOST else ""
     head = f"{style.bold(printable(url))}  {len(jobs):,}{many and f' {many}'} running, {len(risky):,} at risk"
-    parts = [f"{head}, {len(failures)} open {'failure' if len(failures) == 1 else 'failures'}, {len(waiting)} waiting"]
+    some = f"{len(failures)}{' or more' if len(failures) == _FAILURES else ''}"
+    parts = [f"{head}, {some} open {'failure' if len(failures) == 1 else 'failures'}, {len(waiting)} waiting"]
     rows: list[tuple[str, ...]] = [("job", "state", "step", "loss", "last line", "user")]
     rows += [
         (
@@ -106,12 +107,13 @@ def page(
             _ago(now - job["last_seen"]),
             printable(job["user"] or "-"),
         )
-        for job in (ordered if len(ordered) <= room else ordered[: room - 1])
+        for job in (ordered if len(ordered) <= room else ordered[: max(1, room - 1)])
     ]
-    if len(ordered) > room:
+    if len(ordered) > room > 1:
         rows.append((f"and {len(ordered) - room + 1:,} more", "running", "", "", "", ""))
-    parts.append(table(rows, style, header=True, width=style.width) if jobs else "no job is running")
-    if waiting:
+    if room:
+        parts.append(table(rows, style, header=True, width=style.width) if jobs else "no job is running")
+    if waits:
         rows = [("waits for a yes", "job or nodes", "since", "why")]
         rows += [
             (
@@ -120,17 +122,35 @@ def page(
                 _ago(now - one["created"]),
                 printable(one["why"]),
             )
-            for one in waiting[:each]
+            for one in waiting[:waits]
         ]
         parts.append(table(rows, style, header=True, width=style.width))
-    if failures:
+    if fails:
         rows = [("open failures", "times", "last", "title")]
         rows += [
             (one["reason"], f"{one['count']:,}", _ago(now - one["last_seen"]), printable(one["title"]))
-            for one in failures[:each]
+            for one in failures[:fails]
         ]
         parts.append(table(rows, style, header=True, width=style.width))
-    return "\n\n".join(parts)
+    return ("\n" if high is not None and high < _LOW else "\n\n").join(parts)
+
+
+def _shares(high: int | None, waiting: int, failures: int, jobs: int) -> tuple[int, int, int]:
+    """How many rows there are of what waits, of what fails, and of jobs, on a terminal of so many lines."""
+    each = _EACH if high is None or high > 4 * _EACH else _EACH // 2
+    wanted = (min(each, waiting), min(each, failures), jobs)
+    if high is None:
+        return wanted
+    room = high - 1
+    least = 2 if high < _LOW else 3  # its head, a row, and a line between two parts
+    given = [0, 0, 0]
+    for part, most in enumerate(wanted):
+        if most and room >= least:
+            given[part], room = 1, room - least
+    for part, most in enumerate(wanted):
+        more = min(most - 1, room) if given[part] else 0
+        given[part], room = given[part] + more, room - more
+    return given[0], given[1], given[2]
 
 
 def at_risk(job: Mapping[str, Any]) -> bool:
@@ -146,7 +166,7 @@ def _ago(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _of_files(arguments: argparse.Namespace, style: Style) -> Callable[[], str]:
+def _of_files(arguments: argparse.Namespace) -> Callable[[], str]:
     """The page of a job that writes these files: its report so far."""
     from diagnose.job import Job
     from diagnose.knowledge.rules import load
@@ -171,7 +191,7 @@ def _of_files(arguments: argparse.Namespace, style: Style) -> Callable[[], str]:
                     job.restart(number)
                 else:
                     job.feed(number, chunk)
-        return text.render(job.report(running=True), job, style)
+        return text.render(job.report(running=True), job, Style(sys.stdout))
 
     return screen
 
