@@ -31,6 +31,8 @@ class Bar:
     """when it begins; the page's script writes it in the viewer's time zone"""
     form: str = "day"
     """day or hour: the part of the time that distinguishes the bars"""
+    name: str | None = None
+    """what it is called on hover and by a screen reader, if its label says too little"""
 
 
 def stacked(
@@ -72,7 +74,7 @@ def stacked(
         x = left + index * step
         y = top + inner
         said = ", ".join(f"{name} {words.number(value)}" for name, value in bar.values.items() if value)
-        column = [Markup("<title>{}: {}</title>").format(bar.label, said or "none")]
+        column = [Markup("<title>{}: {}</title>").format(bar.name or bar.label, said or "none")]
         for name in classes:
             value = bar.values.get(name, 0)
             if value:
@@ -86,7 +88,7 @@ def stacked(
         # The whole column answers to the pointer, even if nothing failed there.
         column.append(Markup('<rect class="hit" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(x, top, step, inner))
         group = Markup("<g>{}</g>").format(Markup("").join(column))
-        name = f"{bar.label}: {said}"
+        name = f"{bar.name or bar.label}: {said}"
         parts.append(Markup('<a href="{}" aria-label="{}">{}</a>').format(bar.href, name, group) if bar.href else group)
         if index in labelled:
             parts.append(
@@ -292,7 +294,7 @@ def tracks(rows: Sequence[Track], since: float, until: float, what: str, width: 
         parts.append(
             Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}"/>').format(x(at), height - bottom)
             + Markup('<text class="label" x="{:.1f}" y="{}"{}>{}</text>').format(
-                min(width - 30.0, x(at)), height - 8, _when(Bar("", {}, at=at, form=form)), label
+                min(width - 30.0, max(30.0, x(at))), height - 8, _when(Bar("", {}, at=at, form=form)), label
             )
         )
     for index, row in enumerate(rows):

@@ -122,15 +122,16 @@ def course(
     address of the failures from one moment to another; then one can also draw over the chart. ``across``: its width on a wide
     screen, so that its words have their usual size there.
     """
-    form = "%H:%M" if width < 86400 / 3 else "%d %b"
+    daily = width * len(counts) > 2 * 86400
     bars = []
     for index, values in enumerate(counts):
         at = asked.since + index * width
         known = {name: values.get(name, 0) for name in CATEGORIES}
         known["unknown"] += sum(count for name, count in values.items() if name not in CATEGORIES)
-        label = time.strftime("%d %b" if width >= 86400 / 8 else form, time.gmtime(at))
+        label = time.strftime("%d %b" if daily else "%H:%M", time.gmtime(at))
+        name = label if width >= 86400 else time.strftime("%d %b %H:%M UTC", time.gmtime(at))
         there = link(at, at + width) if link is not None and values else None
-        bars.append(Bar(label, known, there, at, "hour" if width < 86400 / 8 else "day"))
+        bars.append(Bar(label, known, there, at, "day" if daily else "hour", name))
     stretch = (asked.since, asked.until) if link is not None else None
     return charts.stacked(bars, CATEGORIES, what, across, height, _labelled(asked.since, width, len(bars)), stretch)
 
@@ -139,7 +140,7 @@ def _labelled(since: float, width: float, count: int) -> Collection[int]:
     """The bars that have their time below them: of hours each so many; of days the bar in which the day begins, and of many
     days each so many, or one a week.
     """
-    if width < 86400 / 8:
+    if width * count <= 2 * 86400:
         return range(0, count, math.ceil(count / _LABELS))
     days = [int((since + index * width) // 86400) for index in range(count)]
     firsts = [index for index in range(count) if index == 0 or days[index] != days[index - 1]]

@@ -262,7 +262,8 @@ function plot(where) {
       : new Intl.NumberFormat("en", { notation: Math.abs(tick) < 1e5 ? "standard" : "compact", maximumSignificantDigits: 4, useGrouping: false }).format(tick);
   const size = () => ({ width: Math.max(260, where.clientWidth), height: 220 });
   const figure = new uPlot(
-    { ...size(), title: data.title, scales: { x: { time: false } }, series: lines, axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(short) }], plugins: [marks] },
+    { ...size(), title: data.title, padding: [null, 24, null, null], // room for half of the last step's number
+      scales: { x: { time: false } }, series: lines, axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(short) }], plugins: [marks] },
     [data.xs, ...data.series.map((series) => series.values)],
     where,
   );

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -76,3 +77,13 @@ def test_bars_that_lead_somewhere_are_links_in_a_group_and_others_a_picture() ->
     plain = parsed(charts.stacked([Bar("Mon", {"script": 2})], ("script",), "what"))
     assert plain.get("role") == "img"
     assert plain.get("data-since") is None
+
+
+def test_the_times_of_an_axis_stand_within_it() -> None:
+    day = 86400.0
+    for since in (0.0, 0.01 * day, 0.99 * day):
+        markup = charts.tracks([charts.Track("jobs", [])], since, since + 6.98 * day, "what", 1110)
+        places = [float(place) for place in re.findall(r'class="label" x="([\d.]+)"', str(markup))]
+        assert len(places) >= 6
+        assert min(places) >= 30
+        assert max(places) <= 1080

@@ -30,12 +30,19 @@ def test_each_day_of_a_week_has_its_label(hour: float, bars: int) -> None:
     assert found in (days, days[:7], days[1:])
 
 
+def test_hours_of_several_days_are_not_told_without_their_day() -> None:
+    assert [words for _, words in labels(MIDNIGHT + 3600, 2.3 * DAY, 30)] == ["04 Oct", "05 Oct", "06 Oct"]
+    picture = str(course([{"script": 1}] * 30, Asked(MIDNIGHT, MIDNIGHT + 2.5 * DAY), 2 * 3600))
+    assert "<title>05 Oct 02:00 UTC: script 1</title>" in picture
+
+
 def test_a_month_has_a_label_a_week() -> None:
     assert [words for _, words in labels(MIDNIGHT + 60_000, 30 * DAY, 30)] == ["04 Oct", "11 Oct", "18 Oct", "25 Oct", "01 Nov"]
 
 
 @pytest.mark.parametrize(
-    ("length", "bars"), [(3600, 12), (DAY, 24), (3 * DAY, 24), (7 * DAY, 28), (10 * DAY, 24), (30 * DAY, 30), (90 * DAY, 30)]
+    ("length", "bars"),
+    [(3600, 12), (DAY, 24), (2 * DAY, 24), (3 * DAY, 24), (7 * DAY, 28), (10 * DAY, 24), (30 * DAY, 30), (90 * DAY, 30)],
 )
 @pytest.mark.parametrize("hour", [0, 2.5, 16.7, 23.9])
 def test_labels_have_room_on_a_phone_and_lie_even(hour: float, length: float, bars: int) -> None:

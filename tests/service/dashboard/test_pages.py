@@ -107,6 +107,59 @@ def test_no_control_is_cut_off_at_any_width(page: Any, width: int) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+LONG_NAMES = """() => {
+  for (const one of document.querySelectorAll("td[data-name=job] a")) one.textContent = "moe-8x22b-dmitri-4169";
+  for (const one of document.querySelectorAll("td .line")) one.textContent = "[rank0]: RuntimeError: CUDA error: ".repeat(9);
+}"""
+"""as long as they are where many jobs run"""
+LINES_OF_NAMES = """() => [...document.querySelectorAll("td[data-name=job] a")].map(
+  (one) => Math.round(one.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight)))"""
+
+
+@pytest.mark.parametrize("width", [390, 768, 1001, 1201, 1280, 1401, 1920])
+def test_with_names_of_usual_length_nothing_of_an_action_is_cut_off(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("actions")
+    page.evaluate(LONG_NAMES)
+    assert page.evaluate(CLIPPED) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width in (768, 1920):
+        assert set(page.evaluate(LINES_OF_NAMES)) == {1}, "there is room for a name in one line"
+
+
+ALONE = """() => [...document.querySelectorAll("table.cards tbody tr")].filter((row) => {
+  if (row.querySelector(".full, .acts, .twice")) return false;
+  const tops = [...row.cells].slice(1).map((cell) => Math.round(cell.getBoundingClientRect().top));
+  return tops.length > 2 && tops.filter((top) => top === tops.at(-1)).length === 1;
+}).map((row) => row.innerText)"""
+"""rows of a table whose last cell stands alone in a line"""
+
+
+@pytest.mark.parametrize("width", [768, 900])
+def test_no_cell_of_a_row_stands_alone_in_a_line(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for path in ("", "rules", "breakdowns", "jobs", "failures", "failures/1", "search?q=e", "jobs/lost-ecc"):
+        page.goto(path)
+        assert (path, page.evaluate(ALONE)) == (path, [])
+
+
+def test_on_paper_there_is_nothing_to_press_or_to_open(page: Any) -> None:
+    page.emulate_media(media="print")
+    page.goto("jobs/lost-ecc")
+    assert page.get_by_text("What to do").is_visible()
+    assert not page.get_by_text("Is this wrong?").is_visible(), "a form without its fields"
+    assert page.locator("details:not([open])").first.evaluate("one => one.getClientRects().length") == 0
+    page.goto("shift")
+    assert page.locator("#over-time svg").is_visible()
+    assert not page.get_by_text("A bar leads to its failures").is_visible()
+
+
+def test_colours_of_bars_are_told_wherever_failures_are_drawn(page: Any) -> None:
+    for path in ("", "shift", "breakdowns", "failures"):
+        page.goto(path)
+        assert page.locator("#over-time .legend").inner_text().split() == ["infrastructure", "framework", "script", "unknown"]
+
+
 def accessible(page: Any) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     found = axe.run(page).response["violations"]
