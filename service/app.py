@@ -141,8 +141,8 @@ def create_app(service: Service) -> FastAPI:
 def _include(app: FastAPI, router: APIRouter) -> None:
     """All routes of ``router``, as they are.
 
-    ``include_router`` would make each of them anew, for a prefix and for dependencies of its own that no router of ours has: a
-    quarter of a second of each start.
+    ``include_router`` would make each of them anew, for a prefix and for dependencies that it could add: a quarter of a second
+    of each start.
     """
     app.router.routes.extend(router.routes)
 

@@ -25,7 +25,7 @@ from diagnose.errors import DiagnoseError
 from diagnose.knowledge.rules import Rule
 from diagnose.matching.matcher import Matcher
 from diagnose.matching.scan import KEPT, UNKNOWN, Cursor, Scan
-from diagnose.matching.series import Series, of_points
+from diagnose.matching.series import Series, of_points, whole_buckets
 from diagnose.packed import packed, unpacked
 
 FORMAT = 14
@@ -192,28 +192,28 @@ def _restored_folds(folding: Folding, state: bytes) -> Any:
     try:
         return folds(folding, state)
     except ValueError as error:
-        raise DiagnoseError(
-            f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
-        ) from None
+        raise _damaged(error) from None
 
 
 def _series(series: Series, blobs: _Blobs) -> list[Any]:
     ends = [series.first, series.last, series.last_step, series.least, series.least_step, series.most, series.most_step]
-    table = blobs.add(series.points().tobytes() if _is_points(series.width, series.not_finite) else series.table.tobytes())
-    return [series.room, series.width, series.count, series.not_finite, blobs.numbers(ends), table]
+    table = series.points() if _is_points(series.width, series.not_finite) else series.table
+    return [series.room, series.width, series.count, series.not_finite, blobs.numbers(ends), blobs.add(table.tobytes())]
 
 
 def _restored_series(values: list[Any], blobs: _Blobs) -> Series:
     room, width, count, not_finite, ends, place = values
-    table = blobs.floats(place)
-    if _is_points(width, not_finite):
-        table = of_points(table)
-    first, last, last_step, least, least_step, most, most_step = blobs.floats(ends)
+    try:
+        table = blobs.floats(place)
+        table = of_points(table, count) if _is_points(width, not_finite) else whole_buckets(table)
+        first, last, last_step, least, least_step, most, most_step = blobs.floats(ends)
+    except ValueError as error:
+        raise _damaged(error) from None
     return Series(room, width, table, count, not_finite, first, last, last_step, least, least_step, most, most_step)
 
 
 def _is_points(width: int, not_finite: int) -> bool:
-    """Whether each bucket is one number. Most series of most jobs are so, and then a snapshot has less than half as much."""
+    """Whether each bucket is one finite number. So are most series of most jobs, and three columns say all of the seven."""
     return width == 1 and not not_finite
 
 
@@ -277,15 +277,17 @@ class _Blobs:
         return values
 
 
+def _damaged(error: Exception) -> DiagnoseError:
+    return DiagnoseError(f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log")
+
+
 def _opened(data: bytes) -> tuple[dict[str, Any], _Blobs]:
     try:
         whole = unpacked(data, _MOST_BYTES)
         (length,) = _LENGTH.unpack_from(whole)
         state = json.loads(whole[_LENGTH.size : _LENGTH.size + length])
     except (struct.error, ValueError) as error:
-        raise DiagnoseError(
-            f"is damaged: {error}", where="snapshot", remedy="let the job be read again from its raw log"
-        ) from None
+        raise _damaged(error) from None
     if state.get("format") != FORMAT:
         raise DiagnoseError(
             f"has format {state.get('format')!r}; this version reads {FORMAT}",

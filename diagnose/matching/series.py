@@ -176,13 +176,21 @@ _MERGE: dict[str, Callable[[float, float], float]] = {"count": add, "finite": ad
 """how a field of two neighbours merges; other fields are the first one's"""
 
 
-def of_points(points: array[float]) -> array[float]:
-    """The table of a series from its ``points``."""
-    size = len(points) // 3
-    table = array("d", [1.0]) * (size * _WIDTH)  # a number each, which is finite
-    table[0::_WIDTH], table[1::_WIDTH] = points[:size], points[size : 2 * size]
-    for name in ("total", "least", "most"):
-        table[_FIELDS.index(name) :: _WIDTH] = points[2 * size :]
+def of_points(points: array[float], count: int) -> array[float]:
+    """The table of a series of ``count`` numbers from its ``points``."""
+    if len(points) != 3 * count:
+        raise ValueError(f"a series of {count} numbers has {len(points)} values")
+    table = array("d", [1.0]) * (count * _WIDTH)  # a number each, which is finite
+    lines, steps, values = points[:count], points[count : 2 * count], points[2 * count :]
+    table[0::_WIDTH], table[1::_WIDTH] = lines, steps
+    table[_FIELDS.index("least") :: _WIDTH] = table[_FIELDS.index("most") :: _WIDTH] = values
+    table[_FIELDS.index("total") :: _WIDTH] = array("d", (value + 0.0 for value in values))  # a sum is never -0.0
+    return table
+
+
+def whole_buckets(table: array[float]) -> array[float]:
+    if len(table) % _WIDTH:
+        raise ValueError(f"{len(table)} values are no whole buckets")
     return table
 
 
@@ -224,7 +232,7 @@ class Series:
 
     def points(self) -> array[float]:
         """The lines, then the steps, then the values: all that buckets of one finite number each can tell."""
-        return self.column("line") + self.column("step") + self.column("total")
+        return self.column("line") + self.column("step") + self.column("least")
 
     def since(self, line: int) -> Series:
         """The same from ``line`` on, as far as its buckets tell."""

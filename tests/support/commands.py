@@ -1,12 +1,14 @@
 """Runs ``diagnose`` again and again, each time in a child of one process that has imported once what takes long to import.
 
-A child is as good as a new process: it has its own memory, its own three streams, folder and environment, and ends as the
-program ends. What Python reads when it starts is not read again, so ``Commands`` refuses variables of that kind.
+A child is nearly as good as a new process: it has its own memory, its own three streams, folder and environment, and ends as
+the program ends. It has the umask, the limits and the hash seed of that process. What is read when a program starts is not read
+again, so ``Commands`` refuses variables of that kind.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -27,11 +29,15 @@ LATER = ("diagnose.learning.rule_store", "diagnose.verification.proposals", "ser
 """what commands import only when they are called, besides their own modules"""
 _SERVICE = "service.server"
 """what ``diagnose serve`` imports besides: it takes longest, and most tests never need it"""
-_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
+_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_TUNABLES", "OMP_", "OPENBLAS_")
+_LEAVE_S = 10.0
+"""so long the process of the commands may take to end"""
+_DIE_WITH_PARENT = 1
+"""of ``prctl``"""
 
 
 def needs_a_start(environment: Mapping[str, str]) -> list[str]:
-    """Variables that act when Python starts, so that no child of ours can have them: run the program by subprocess."""
+    """Variables that act when a program starts, so that no child of ours can have them: run the program by subprocess."""
     return [name for name in environment if name.startswith(_AT_START)]
 
 
@@ -42,7 +48,7 @@ class Started:
         self._commands = commands
         self._status: int | None = None
         self.pid = pid
-        """it stays this process's until ``wait`` has its status"""
+        """nobody else has it until ``wait`` has its status"""
         self.stdout = stdout
 
     def send_signal(self, number: int) -> None:
@@ -64,7 +70,10 @@ class Started:
 
 
 class Commands:
-    """The process that the commands are children of. It is started by the first command."""
+    """The process that the commands are children of. It is started by the first command, and answers each question at once.
+
+    Questions have numbers: a test that is stopped by its time limit may leave an answer that nobody has read.
+    """
 
     def __init__(self, root: Path) -> None:
         self.serve = False
@@ -72,6 +81,7 @@ class Commands:
         self._root = root
         self._server: subprocess.Popen[str] | None = None
         self._asking = threading.Lock()
+        self._asked = 0
 
     def run(
         self,
@@ -91,8 +101,11 @@ class Commands:
             for stream in streams[1:]:
                 stream.touch()
             paths = [terminal or str(streams[0]), terminal or str(streams[1]), str(streams[2])]
-            status = self._ask("run", seconds=timeout_s, **self._program(words, cwd, paths, environment))
+            pid = self._start(words, cwd, paths, environment)
+            status = self.status_of(pid, timeout_s)
             if status is None:
+                os.kill(pid, signal.SIGKILL)
+                self.status_of(pid, _LEAVE_S)
                 raise subprocess.TimeoutExpired(["diagnose", *words], timeout_s)
             said = [stream.read_bytes().decode("utf-8", "replace") for stream in streams[1:]]
         return subprocess.CompletedProcess(["diagnose", *words], status, *said)
@@ -105,23 +118,47 @@ class Commands:
             os.mkfifo(stdout)
             reading = os.open(stdout, os.O_RDONLY | os.O_NONBLOCK)  # who writes would wait for one who reads
             os.set_blocking(reading, True)
-            paths = [os.devnull, str(stdout), str(log)]
-            pid = self._ask("start", **self._program(words, cwd, paths, environment))
-        assert pid is not None
+            pid = self._start(words, cwd, [os.devnull, str(stdout), str(log)], environment)
         return Started(self, pid, os.fdopen(reading))
 
     def status_of(self, pid: int, timeout_s: float) -> int | None:
         """The exit status of a command that was started; None if it still runs."""
-        return self._ask("wait", pid=pid, seconds=timeout_s)
+        ended = os.pidfd_open(pid)
+        try:
+            if not select.select([ended], [], [], timeout_s)[0]:
+                return None
+        finally:
+            os.close(ended)
+        return self._ask("status", pid=pid)
 
-    def _program(self, words: Sequence[str], cwd: Path, streams: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
-        assert not (wrong := needs_a_start(environment)), f"{wrong} act when Python starts: run the program by subprocess"
+    def close(self) -> None:
+        """End it, and what still runs of its children."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        assert server.stdin is not None
+        assert server.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps({"what": "end"}), file=server.stdin, flush=True)
+        try:
+            server.wait(_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        with contextlib.suppress(BrokenPipeError):
+            server.stdin.close()
+        server.stdout.close()
+
+    def _start(self, words: Sequence[str], cwd: Path, streams: list[str], environment: Mapping[str, str]) -> int:
+        assert not (wrong := needs_a_start(environment)), f"{wrong} act when a program starts: run it by subprocess"
         whole = {**os.environ, "PYTHONPATH": str(self._root), **environment}
-        return {"words": list(words), "cwd": str(cwd), "streams": streams, "environment": whole}
+        pid = self._ask("start", words=list(words), cwd=str(cwd), streams=streams, environment=whole)
+        assert pid > 1  # a signal to 0 or to -1 would reach others
+        return pid
 
-    def _ask(self, what: str, **how: Any) -> int | None:
+    def _ask(self, what: str, **how: Any) -> int:
         with self._asking:
-            if self._server is None:
+            if self._server is None or self._server.poll() is not None:
                 self._server = subprocess.Popen(
                     [sys.executable, "-m", "tests.support.commands"],
                     cwd=self._root,
@@ -131,20 +168,16 @@ class Commands:
                 )
             assert self._server.stdin is not None
             assert self._server.stdout is not None
-            print(json.dumps({"what": what, **how}), file=self._server.stdin, flush=True)
-            answer = self._server.stdout.readline()
-        assert answer, "the process that runs the commands has ended"
-        told: int | None = json.loads(answer)
-        return told
-
-    def close(self) -> None:
-        if self._server is not None:
-            assert self._server.stdin is not None
-            assert self._server.stdout is not None
-            self._server.stdin.close()
-            self._server.wait(60)
-            self._server.stdout.close()
-            self._server = None
+            self._asked += 1
+            print(json.dumps({"number": self._asked, "what": what, **how}), file=self._server.stdin, flush=True)
+            while answer := self._server.stdout.readline():
+                number, told, problem = json.loads(answer)
+                if number == self._asked:
+                    break
+            else:
+                raise AssertionError("the process that runs the commands has ended")
+        assert not problem, problem
+        return int(told)
 
 
 COMMANDS = Commands(Path(__file__).resolve().parents[2])
@@ -152,7 +185,9 @@ COMMANDS = Commands(Path(__file__).resolve().parents[2])
 
 
 def main() -> int | None:
-    """Answer each line of JSON with a line of JSON. A child returns from here as the program."""
+    """Answer each line of JSON with a line of JSON: (its number, what was asked for, a problem). A child returns from here as
+    the program.
+    """
     import diagnose.cli
 
     commands = [f"diagnose.cli.{module.name}" for module in pkgutil.iter_modules(diagnose.cli.__path__)]
@@ -162,33 +197,34 @@ def main() -> int | None:
     running: set[int] = set()
     for line in questions:
         asked = json.loads(line)
-        what, seconds = asked["what"], asked.get("seconds")
-        if what == "wait":
-            status = _waited(asked["pid"], seconds)
-            if status is not None:
+        told, problem = 0, ""
+        match asked["what"]:
+            case "end":
+                break
+            case "status":
+                told = os.waitstatus_to_exitcode(os.waitpid(asked["pid"], 0)[1])
                 running.remove(asked["pid"])
-            print(json.dumps(status), file=answers, flush=True)
-            continue
-        if asked["words"][:1] == ["serve"]:
-            _import(_SERVICE)
-        # Open in here: who is told of the child can rely on it that its streams are there.
-        files = [_opened(path, stream) for stream, path in enumerate(asked["streams"])]
-        child = os.fork()
-        if child == 0:
-            os.close(questions.fileno())
-            os.close(answers.fileno())
-            return _become(asked, files)
-        for file in files:
-            os.close(file)
-        if what == "start":
-            running.add(child)
-            print(json.dumps(child), file=answers, flush=True)
-            continue
-        if (status := _waited(child, seconds)) is None:
-            _end(child)
-        print(json.dumps(status), file=answers, flush=True)
+            case "start":
+                if asked["words"][:1] == ["serve"]:
+                    _import(_SERVICE)
+                files: list[int] = []
+                try:  # open in here: who is told of the child can rely on it that its streams are there
+                    files += [_opened(path, stream) for stream, path in enumerate(asked["streams"])]
+                    told = os.fork()
+                except OSError as error:
+                    problem = str(error)
+                else:
+                    if told == 0:
+                        os.close(questions.fileno())
+                        os.close(answers.fileno())
+                        return _become(asked, files)
+                    running.add(told)
+                for file in files:
+                    os.close(file)
+        print(json.dumps([asked["number"], told, problem]), file=answers, flush=True)
     for child in running:
-        _end(child)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     return None
 
 
@@ -214,6 +250,7 @@ def _become(asked: dict[str, Any], files: list[int]) -> int:
     """Be the program, from its first line on."""
     from diagnose.cli import main as program
 
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     for stream, file in enumerate(files):
         os.dup2(file, stream)
         os.close(file)
@@ -223,22 +260,6 @@ def _become(asked: dict[str, Any], files: list[int]) -> int:
     time.tzset()
     sys.argv = ["diagnose", *asked["words"]]
     return program()
-
-
-def _waited(child: int, seconds: float) -> int | None:
-    """The exit status of a child; None if it still runs after so many seconds."""
-    ended = os.pidfd_open(child)
-    try:
-        if not select.select([ended], [], [], seconds)[0]:
-            return None
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    finally:
-        os.close(ended)
-
-
-def _end(child: int) -> None:
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ class Server:
     def start(self) -> Server:
         """Until it says where it listens."""
         words = ["serve", "--data", str(self.data), "--port", str(self.port), *self._words]
-        if COMMANDS.serve and not needs_a_start(self.environment):
+        # Once more it is started as a user does: with another hash seed, so in sets the order is another one.
+        if COMMANDS.serve and not self.url and not needs_a_start(self.environment):
             self._process = COMMANDS.start(words, cwd=self.data.parent, log=self._log, environment=self.environment)
         else:
             self._process = self._program(words)
@@ -60,6 +61,7 @@ class Server:
                 self.client.close()
                 self.client = httpx.Client(base_url=self.url, timeout=60)
                 return self
+        self.kill()
         raise AssertionError(f"the server did not start: {self.log[-3000:]}")
 
     def _program(self, words: list[str]) -> subprocess.Popen[str]:

@@ -74,15 +74,37 @@ def test_it_goes_on_wherever_it_was_cut(engine: str, data: st.DataObject, first:
     assert outcome(plain) == outcome(broken)
 
 
+def tables(compression: Compression) -> dict[str, bytes]:
+    """Bit by bit."""
+    found = {name: compression.series(name) for name in compression.series_names}
+    return {name: one[1].table.tobytes() for name, one in found.items() if one is not None}
+
+
+@pytest.mark.parametrize("size", [0, 8, 16, 40, 48, 47])
+def test_a_table_of_another_size_is_damaged(size: int) -> None:
+    compression = Compression(MATCHERS["plain"])
+    compression.feed(0, b"step 1 loss 2\nstep 2 loss 2\nstep 3 loss 2\n")
+    whole = zstandard.ZstdDecompressor().decompress(snapshot(compression))
+    (length,) = struct.unpack_from("<I", whole)
+    state = json.loads(whole[4 : 4 + length])
+    state["streams"][0]["series"]["loss"][-1][1] = size
+    head = json.dumps(state).encode()
+    spoilt = zstandard.ZstdCompressor(write_checksum=True).compress(struct.pack("<I", len(head)) + head + whole[4 + length :])
+    with pytest.raises(DiagnoseError, match="is damaged"):
+        restored(spoilt, compression.matcher, [])
+
+
 @pytest.mark.parametrize("engine", MATCHERS)
-@pytest.mark.parametrize(("steps", "odd"), [(7, b"3.5"), (7, b"nan"), (512, b"-2"), (513, b"3.5"), (1300, b"inf")])
+@pytest.mark.parametrize(
+    ("steps", "odd"), [(0, b""), (7, b"3.5"), (7, b"-0.0"), (7, b"nan"), (512, b"-2"), (513, b"3"), (1300, b"inf")]
+)
 def test_a_series_is_the_same_whether_its_buckets_are_one_number_or_many(engine: str, steps: int, odd: bytes) -> None:
     log = b"".join(b"step %d loss %s\n" % (step, odd if step == 5 else b"%d.25" % (step % 9)) for step in range(steps))
     compression = Compression(MATCHERS[engine])
     compression.feed(0, log)
-    before = outcome(compression)
+    before = outcome(compression), tables(compression)
     again = reborn(compression)
-    assert outcome(again) == before
+    assert (outcome(again), tables(again)) == before
     again.feed(0, log)
     whole = Compression(MATCHERS[engine])
     whole.feed(0, log + log)
