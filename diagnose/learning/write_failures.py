@@ -24,7 +24,7 @@ from diagnose.knowledge.rules import Example, Rule, RuleSet, load
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.learning.learned_rule import BY_ANSWER, Counts, LearnedRule, moved
 from diagnose.learning.rule_store import RuleStore, settle, usable
-from diagnose.matching.matcher import Matcher
+from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.model import prompts
 from diagnose.model.answers import Ask
 from diagnose.model.model import Model
@@ -355,5 +355,5 @@ def _dropping(store: RuleStore, root: str) -> list[LearnedRule]:
 
 
 def _knowing(rules: RuleSet, body: str) -> list[Rule]:
-    matcher = Matcher(RuleSet.of(rules), "plain")
+    matcher = Matcher(RuleSet.of(rules), "plain", reserved=EARLY)  # so the shipped ones come compiled with the package
     return [matcher.rules[number] for number in matcher.matches(body.encode("utf-8", "replace"))]

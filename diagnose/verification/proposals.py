@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from diagnose.errors import RuleError
 from diagnose.knowledge.rules import Rule, RuleSet, load
 from diagnose.matching import shapes
-from diagnose.matching.matcher import Matcher, unusable
+from diagnose.matching.matcher import EARLY, Matcher, unusable
 from diagnose.verification.numbers import dropped
 from diagnose.verification.rules import body_of, examine
 from diagnose.verification.trial import COMPILE_S, MEMORY, SEARCH_S
@@ -89,7 +89,7 @@ def judged(
     against = {"filters": [*evidence, *shown], "failures": list(healthy)}
     broken = unusable(failures, "plain")
     alarms = [
-        Matcher(RuleSet.of(shipped), "plain"),
+        Matcher(RuleSet.of(shipped), "plain", reserved=EARLY),
         Matcher(RuleSet.of(rule for rule in failures if rule.id not in broken), "plain"),
     ]
     for rule in left:

@@ -18,7 +18,7 @@ from diagnose.knowledge.metrics import shipped_metrics
 from diagnose.knowledge.rules import Example, Rule, RuleSet
 from diagnose.matching import shapes
 from diagnose.matching.databases import ALLOWEMPTY, Pattern, Wheel, compiled, pattern_of
-from diagnose.matching.matcher import Matcher
+from diagnose.matching.matcher import EARLY, Matcher
 from diagnose.matching.series import value_of
 from diagnose.reading.lines import clean
 from diagnose.reading.prefixes import body_start
@@ -375,12 +375,13 @@ def how_far(pattern: str, body: bytes) -> tuple[int, str]:
 def _together(mine: Sequence[Rule], beside: Sequence[Rule]) -> Iterator[Objection]:
     """What goes wrong if ``mine`` work together with each other and with ``beside``.
 
-    They are compiled separately, so that the database of the others, which is the same each time, comes from the cache.
+    They are compiled separately, and the others as a service has them: so their database comes with the package, or from the
+    cache.
     """
     order = {rule.id: number for number, rule in enumerate(RuleSet.of([*mine, *beside]))}
     names = {rule.id for rule in mine}
     own = Matcher(RuleSet.of(mine), "plain")
-    others = Matcher(RuleSet.of(beside), "plain")
+    others = Matcher(RuleSet.of(beside), "plain", reserved=EARLY)
 
     def hits_of(body: bytes, *, all_of_them: bool) -> list[Rule]:
         hits = [own.rules[number] for number in own.matches(body)]
@@ -388,7 +389,7 @@ def _together(mine: Sequence[Rule], beside: Sequence[Rule]) -> Iterator[Objectio
             hits += [others.rules[number] for number in others.matches(body)]
         return sorted(hits, key=lambda rule: order[rule.id])
 
-    for rule in (*own.rules, *others.rules):
+    for rule in (*own.rules, *others.rules[EARLY:]):
         is_mine = rule.id in names
         decided = False
         for example in rule.matches:

@@ -14,11 +14,11 @@ from diagnose import memory
 from diagnose.compression.kept_log import NOTABLE
 from diagnose.compression.snapshot import NOTABLE_ID, StoredLine
 from diagnose.job import Job
-from diagnose.knowledge.rules import load
 from diagnose.matching.matcher import Matcher
 from diagnose.memory import Memory, remembered
 from diagnose.reading.sources import Source
 from tests.conftest import ROOT
+from tests.support.logs import shipped_matcher
 
 _LOGS = [
     ["job123/gpu-11.log", "job123/gpu-13.log"],
@@ -32,7 +32,7 @@ _LOGS = [
 
 @pytest.fixture(scope="module")
 def matcher() -> Matcher:
-    return Matcher(load())
+    return shipped_matcher()
 
 
 def _bytes(name: str) -> bytes:
