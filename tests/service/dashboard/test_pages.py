@@ -810,6 +810,20 @@ def test_charts_of_other_pages_are_drawn_over_too(page: Any) -> None:
         page.wait_for_url(lambda url, to=asked["from"]: f"to={to}" in url)
 
 
+def place_of(page: Any, what: str) -> dict[str, float]:
+    """Where the first such element stands once it is in sight, in one turn of the page: a page may renew itself in between."""
+    place: dict[str, float] = page.evaluate(
+        """what => {
+            const one = document.querySelector(what);
+            one.scrollIntoView({ block: 'center' });
+            const { x, y, width, height } = one.getBoundingClientRect();
+            return { x, y, width, height };
+        }""",
+        what,
+    )
+    return place
+
+
 WIDE_PICTURES = (("breakdowns", "#over-time > .body"), ("nodes/gpu-1", "#axis > .scroll"))
 """what is wider than a phone: where it stands, and what is scrolled"""
 
@@ -831,8 +845,7 @@ def test_on_a_phone_a_wide_picture_shows_its_end_first_and_is_scrolled_by_a_fing
     wider, right = left.evaluate(shown)
     assert wider > 100
     assert right <= 390, "the latest stands on the screen"
-    page.locator(scroller).scroll_into_view_if_needed()
-    box = page.locator(scroller).bounding_box()
+    box = place_of(page, scroller)
     finger = context.new_cdp_session(page)
     for kind, across in (("touchStart", 0), *(("touchMove", 30 * step) for step in range(1, 6)), ("touchEnd", None)):
         at = [] if across is None else [{"x": box["x"] + 150 + across, "y": box["y"] + box["height"] / 2}]
@@ -869,9 +882,7 @@ def test_that_one_can_draw_is_said_where_a_finger_draws(
     finger = context.new_cdp_session(page)
 
     def drawn() -> bool:
-        chart = page.locator("svg[data-brush]").first
-        chart.scroll_into_view_if_needed()
-        box = chart.bounding_box()
+        box = place_of(page, "svg[data-brush]")
         right = min(width, box["x"] + box["width"]) - 40.0
         for step in range(6):
             at = {"x": right - 20 * step, "y": box["y"] + 40}
