@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 import zstandard
-
-
-class _Packers(threading.local):
-    """Of each thread. A packer has tables of half a megabyte, which take longer to make than a report takes to be packed."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[int, bool], zstandard.ZstdCompressor] = {}
-
-
-_packers = _Packers()
 
 
 def packed(data: bytes, level: int = 3, *, checked: bool = False) -> bytes:
     """One frame. ``checked``: with a checksum, so that a bit that flipped is noticed when it is unpacked."""
-    packer = _packers.known.get((level, checked))
-    if packer is None:
-        packer = _packers.known[level, checked] = zstandard.ZstdCompressor(level=level, write_checksum=checked)
-    return packer.compress(data)
+    return zstandard.ZstdCompressor(level=level, write_checksum=checked).compress(data)
 
 
 def unpacked(data: bytes, most: int) -> bytes:

@@ -137,8 +137,9 @@ def course(
 
 
 def _labelled(since: float, width: float, count: int) -> Collection[int]:
-    """The bars that have their time below them: of hours each so many; of days the bar in which the day begins, and of many
-    days each so many, or one a week.
+    """The bars that have their time below them, at most ``_LABELS`` of them and evenly spread.
+
+    Where days are told, only a bar in which a day begins has one. About a month has one per week.
     """
     if width * count <= 2 * 86400:
         return range(0, count, math.ceil(count / _LABELS))

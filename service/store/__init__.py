@@ -27,9 +27,10 @@ T = TypeVar("T")
 _READERS = 8
 _TIMEOUT_S = 10
 _SEEN_KIB, _READS_KIB, _WRITES_KIB = 2_000, 8_000, 16_000
-"""SQLite keeps so much of the database in memory for each connection that reads (for a token of some projects, or for one that
-sees all), and for the one that writes. What one writes empties the memory of the others, so much of it is of use only to the
-writer; but 8 MB make a question over a long time a third quicker."""
+"""How much of the database SQLite keeps in memory: for each connection that reads for a token of some projects, for each that
+reads all, and for the one that writes. A write empties the memory of the others, so they gain less from it. What reading has is
+enough for the jobs that a page over three months asks for.
+"""
 _LOCK = 7_304_118_226
 """services that share a PostgreSQL take turns at writing"""
 

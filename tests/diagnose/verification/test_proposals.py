@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from diagnose.errors import RuleError
 from diagnose.knowledge.rules import Example, Rule
+from diagnose.matching.databases import Pattern, Wheel
 from diagnose.verification.proposals import judged
 from tests.support.rules import BESIDE, FAILURE, LANES, proposal
 
@@ -17,6 +19,21 @@ from tests.support.rules import BESIDE, FAILURE, LANES, proposal
 def refusal(pattern: str, *lines: str) -> str | None:
     found = judged([proposal(pattern, *lines)], {"p": lines}, ["ERROR: lane keeper is gone"], BESIDE)
     return found["p"].name if found else None
+
+
+def test_the_shipped_rules_beside_it_come_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first lesson on a machine took half a minute longer."""
+    monkeypatch.setenv("DIAGNOSE_CACHE", str(tmp_path))
+    known, many = Wheel.compile, []
+
+    def noted(library: Wheel, patterns: Sequence[Pattern]) -> bytes:
+        many.append(len(patterns))
+        return known(library, patterns)
+
+    monkeypatch.setattr(Wheel, "compile", noted)
+    assert judged([proposal(r"^lane keeper chose lane \d+$", *LANES)], {"p": LANES}, []) == {}
+    assert many
+    assert max(many) < 100, "the proposal alone"
 
 
 @pytest.mark.parametrize(
