@@ -117,4 +117,5 @@ def change(row: dict[str, Any]) -> str:
     if not row["count"]:
         return "gone"
     now, before = (row["lost"], row["lost_before"]) if row["lost_before"] else (row["count"], row["before"])
-    return f"{(now - before) / before:+.0%}"
+    more = (now - before) / before
+    return f"{max(more, -0.99) if now else more:+.0%}"  # -100% only where nothing is lost any more

@@ -56,7 +56,14 @@ def test_all_that_was_done_is_counted_and_not_only_what_is_listed(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("now", "before", "said"),
-    [((2, 50.0), (1, 100.0), "-50%"), ((2, 5.0), (0, 0.0), "new"), ((0, 0.0), (3, 5.0), "gone"), ((3, 0.0), (2, 0.0), "+50%")],
+    [
+        ((2, 50.0), (1, 100.0), "-50%"),
+        ((2, 5.0), (0, 0.0), "new"),
+        ((0, 0.0), (3, 5.0), "gone"),
+        ((3, 0.0), (2, 0.0), "+50%"),
+        ((2, 1.0), (2, 1000.0), "-99%"),
+        ((2, 0.0), (2, 1000.0), "-100%"),
+    ],
 )
 def test_the_change_is_of_what_was_lost_or_else_of_how_often(
     now: tuple[int, float], before: tuple[int, float], said: str
