@@ -14,7 +14,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from diagnose.errors import DiagnoseError
@@ -29,9 +29,8 @@ _WAIT_S = 10.0
 _MOST = 1024
 """connections at a time"""
 _BACKLOG = 2048
-_LAST_WORDS_S = 1.0
-_ACCEPTED_S = 0.05
-"""an accepted connection has its protocol by then"""
+_AGAIN_S = 0.5
+_HANDED_OVER_S = 5.0
 _LINGER_S = 2.0
 _NOT_YET: Mapping[str, object] = {
     "database": False,
@@ -60,8 +59,10 @@ class Opening:
         """what the service is doing, for people"""
         self._context = _tls(settings)
         self._connections: set[_Connection] = set()
+        self._arriving: set[asyncio.Task[object]] = set()
         self._loop = asyncio.new_event_loop()
         self._stopped = asyncio.Event()
+        self._handed_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="opening", daemon=True)
 
     def __enter__(self) -> Self:
@@ -73,6 +74,8 @@ class Opening:
 
     def __exit__(self, *_: object) -> None:
         self.hand_over()
+        self._tell_loop(self._drop_all)
+        self._thread.join(_HANDED_OVER_S)
         self.socket.close()
 
     def at(self, phase: str) -> None:
@@ -81,33 +84,66 @@ class Opening:
         _tell(f"  {phase} …")
 
     def hand_over(self) -> None:
-        """The service answers from now on. The socket stays open, with all that wait at it."""
+        """The service accepts from now on. The socket stays open, with all that wait at it.
+
+        Who was accepted before is still answered here: a client that is slow to ask must not lose its connection.
+        """
         if self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._stopped.set)
-            self._thread.join(_LAST_WORDS_S + 5)
+            self._tell_loop(self._stopped.set)
+            self._handed_over.wait(_HANDED_OVER_S)
+
+    def _tell_loop(self, call: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # it ended by itself
+            self._loop.call_soon_threadsafe(call)
 
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._answer())
         finally:
+            self._handed_over.set()
             self._loop.close()
 
     async def _answer(self) -> None:
-        mine = self.socket.dup()
-        wait_s = _WAIT_S if self._context is not None else None
-        server = await self._loop.create_server(
-            lambda: _Connection(self), sock=mine, ssl=self._context, ssl_handshake_timeout=wait_s, backlog=_BACKLOG
-        )
+        self.socket.setblocking(False)
+        self._loop.add_reader(self.socket, self._accept)
         await self._stopped.wait()
-        server.close()
-        await asyncio.sleep(_ACCEPTED_S)
-        ends = self._loop.time() + _LAST_WORDS_S
-        while self._connections and self._loop.time() < ends:
+        self._loop.remove_reader(self.socket)
+        self._handed_over.set()
+        while self._arriving or self._connections:
             await asyncio.sleep(0.02)
+
+    def _accept(self) -> None:
+        """Take all that wait. Each is known here from the moment on that it is taken, so that none can be forgotten."""
+        for _ in range(_BACKLOG):
+            try:
+                accepted, _address = self.socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # files are short
+                self._loop.remove_reader(self.socket)
+                self._loop.call_later(_AGAIN_S, self._listen_again)
+                return
+            accepted.setblocking(False)
+            task: asyncio.Task[object] = self._loop.create_task(self._arrive(accepted))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    def _listen_again(self) -> None:
+        if not self._stopped.is_set():
+            self._loop.add_reader(self.socket, self._accept)
+
+    async def _arrive(self, accepted: socket.socket) -> None:
+        wait_s = _WAIT_S if self._context is not None else None
+        with contextlib.suppress(OSError, asyncio.TimeoutError):  # a handshake that failed is the client's matter
+            await self._loop.connect_accepted_socket(
+                lambda: _Connection(self), accepted, ssl=self._context, ssl_handshake_timeout=wait_s
+            )
+
+    def _drop_all(self) -> None:
+        for task in self._arriving:
+            task.cancel()
         for connection in list(self._connections):
             connection.drop()
-        await asyncio.sleep(0)
 
     def entered(self, connection: _Connection) -> bool:
         self._connections.add(connection)

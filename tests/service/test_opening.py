@@ -82,6 +82,25 @@ def test_who_waits_at_the_port_is_answered_by_who_takes_over(opening: Opening) -
     waiting.close()
 
 
+def test_who_was_accepted_before_and_is_slow_to_ask_is_still_answered(opening: Opening) -> None:
+    address = opening.socket.getsockname()[:2]
+    slow = [socket.create_connection(address) for _ in range(300)]
+    assert httpx.get(f"{url(opening)}/healthz").status_code == 200  # whoever came before it was accepted before it
+    opening.hand_over()
+    late = socket.create_connection(address)  # nobody answers this one at present
+    late.settimeout(0.3)
+    late.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+    with pytest.raises(TimeoutError):
+        late.recv(100)
+    time.sleep(1.5)
+    for one in slow:
+        one.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+    answers = {one.recv(1000).split(b"\r\n")[0] for one in slow}
+    assert answers == {b"HTTP/1.1 200 OK"}
+    for one in [*slow, late]:
+        one.close()
+
+
 def test_a_port_that_is_taken_is_one_line_and_so_is_a_certificate_that_is_none(opening: Opening, tmp_path: Path) -> None:
     with pytest.raises(DiagnoseError, match=r"cannot listen: .*choose another --port"):
         Opening(Settings(port=opening.socket.getsockname()[1]))
