@@ -324,8 +324,10 @@ static size_t body_start(const u8 *s, size_t n) {
     return at;
 }
 
-static size_t shape_scalar(const u8 *s, size_t n, u8 *out) {
+/* The shape of n bytes. It can be read up to `end`, which may lie behind them. */
+static size_t shape_scalar(const u8 *s, size_t n, const u8 *end, u8 *out) {
     size_t o = 0;
+    (void)end;
     int before = 0;
     for (size_t i = 0; i < n; i++) {
         int class = digit(s[i]) ? 1 : s[i] >= 0x80 ? 2 : 0;
@@ -339,7 +341,7 @@ static size_t shape_scalar(const u8 *s, size_t n, u8 *out) {
 #if defined(__SSE2__)
 static u8 pack_table[256][8];
 
-__attribute__((target("ssse3,popcnt"))) static size_t shape_ssse3(const u8 *s, size_t n, u8 *out) {
+__attribute__((target("ssse3,popcnt"))) static size_t shape_ssse3(const u8 *s, size_t n, const u8 *end, u8 *out) {
     const __m128i zero = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9), top = _mm_set1_epi8((char)0x80);
     u8 *o = out;
     unsigned digits_before = 0, highs_before = 0;
@@ -348,9 +350,11 @@ __attribute__((target("ssse3,popcnt"))) static size_t shape_ssse3(const u8 *s, s
         const u8 *p = s + i;
         unsigned valid = 0xffff;
         if (n - i < 16) {
-            memset(tail, ' ', sizeof tail);
-            memcpy(tail, p, n - i);
-            p = tail;
+            if (end - p < 16) {
+                memset(tail, ' ', sizeof tail);
+                memcpy(tail, p, n - i);
+                p = tail;
+            }
             valid = (1u << (n - i)) - 1;
         }
         __m128i v = _mm_loadu_si128((const __m128i *)p);
@@ -358,10 +362,10 @@ __attribute__((target("ssse3,popcnt"))) static size_t shape_ssse3(const u8 *s, s
         __m128i is_digit = _mm_cmpeq_epi8(_mm_min_epu8(from_zero, nine), from_zero);
         __m128i is_high = _mm_cmplt_epi8(v, _mm_setzero_si128());
         unsigned d = (unsigned)_mm_movemask_epi8(is_digit), h = (unsigned)_mm_movemask_epi8(is_high);
-        unsigned masked = d | h;
+        unsigned masked = (d | h) & valid;
         if (!masked) {
-            if (valid == 0xffff) { _mm_storeu_si128((__m128i *)o, v); o += 16; }
-            else { memcpy(o, p, n - i); o += n - i; }
+            _mm_storeu_si128((__m128i *)o, v);
+            o += n - i < 16 ? n - i : 16;
             digits_before = highs_before = 0;
             continue;
         }
@@ -380,10 +384,11 @@ __attribute__((target("ssse3,popcnt"))) static size_t shape_ssse3(const u8 *s, s
 }
 
 /* The same, 64 bytes at a time */
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,popcnt"))) static size_t shape_vbmi2(const u8 *s, size_t n, u8 *out) {
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,popcnt"))) static size_t shape_vbmi2(const u8 *s, size_t n, const u8 *end, u8 *out) {
     const __m512i zero = _mm512_set1_epi8('0'), ten = _mm512_set1_epi8(10), top = _mm512_set1_epi8((char)0x80);
     u8 *o = out;
     u64 digits_before = 0, highs_before = 0;
+    (void)end;
     for (size_t i = 0; i < n; i += 64) {
         u64 valid = n - i < 64 ? (1ull << (n - i)) - 1 : ~0ull;
         __m512i v = _mm512_maskz_loadu_epi8(valid, s + i);
@@ -402,7 +407,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,popcnt"))) static s
 
 /* out needs SHAPE_ROOM bytes more than n: the fast versions store whole words */
 #define SHAPE_ROOM 64u
-typedef size_t (*Shaping)(const u8 *, size_t, u8 *);
+typedef size_t (*Shaping)(const u8 *, size_t, const u8 *, u8 *);
 static Shaping shapings[3] = {shape_scalar}, shape = shape_scalar; /* all that this processor can do; the fastest of them */
 
 static void set_up_shapes(void) {
@@ -703,7 +708,7 @@ static int look_up_waiting(Scanner *z, const u8 *block) {
 }
 
 /* One segment of the block: cut, cleaned, and made ready to be looked up. */
-static int add_segment(Scanner *z, const u8 *block, u32 start, u32 end, int has_escape, u32 line_feeds) {
+static int add_segment(Scanner *z, const u8 *block, size_t size, u32 start, u32 end, int has_escape, u32 line_feeds) {
     Segment g = {.start = start, .end = end, .line_feeds = line_feeds, .entry = -1, .verdict = UNKNOWN};
     if (end - start > LONGEST) { g.cut = end - start - LONGEST; g.end = start + LONGEST; }
     const u8 *base = block;
@@ -730,7 +735,7 @@ static int add_segment(Scanner *z, const u8 *block, u32 start, u32 end, int has_
     u32 number_of = (u32)z->segments.count++;
     if (n > LONGEST_SHAPE) return 0;
     u8 *s = z->shape_room + z->shape_end;
-    size_t length = shape(body, n, s);
+    size_t length = shape(body, n, g.escaped ? body + n : block + size, s);
     memset(s + length, 0, 32);
     z->waiting[z->waiting_count++] = (Waiting){0, number_of, z->shape_end, (u32)length};
     z->shape_end += (u32)length + 32;
@@ -776,6 +781,29 @@ static void mark_sse2(const u8 *s, size_t n, Marks *m) {
     }
 }
 
+__attribute__((target("avx2"))) static void mark_avx2(const u8 *s, size_t n, Marks *m) {
+    const __m256i line_feed = _mm256_set1_epi8('\n'), carriage_return = _mm256_set1_epi8('\r'), escape = _mm256_set1_epi8(0x1b);
+    size_t base = 0;
+    for (; base + 64 <= n; base += 64) {
+        u64 ends = 0, escapes = 0;
+        for (int k = 0; k < 2; k++) {
+            __m256i v = _mm256_loadu_si256((const __m256i *)(s + base + 32 * k));
+            __m256i end = _mm256_or_si256(_mm256_cmpeq_epi8(v, line_feed),
+                                          _mm256_or_si256(_mm256_cmpeq_epi8(v, carriage_return), _mm256_cmpeq_epi8(v, _mm256_setzero_si256())));
+            ends |= (u64)(u32)_mm256_movemask_epi8(end) << (32 * k);
+            escapes |= (u64)(u32)_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, escape)) << (32 * k);
+        }
+        m->ends[base / 64] = ends;
+        m->escapes[base / 64] = escapes;
+    }
+    if (base < n) {
+        Marks last;
+        mark_scalar(s + base, n - base, &last);
+        m->ends[base / 64] = last.ends[0];
+        m->escapes[base / 64] = last.escapes[0];
+    }
+}
+
 __attribute__((target("avx512f,avx512bw"))) static void mark_avx512(const u8 *s, size_t n, Marks *m) {
     for (size_t base = 0; base < n; base += 64) {
         u64 valid = n - base < 64 ? (1ull << (n - base)) - 1 : ~0ull;
@@ -788,12 +816,13 @@ __attribute__((target("avx512f,avx512bw"))) static void mark_avx512(const u8 *s,
 #endif
 
 typedef void (*Marking)(const u8 *, size_t, Marks *);
-static Marking markings[3] = {mark_scalar}, mark = mark_scalar; /* all that this processor can do; the fastest of them */
+static Marking markings[4] = {mark_scalar}, mark = mark_scalar; /* all that this processor can do; the fastest of them */
 
 static void set_up_marks(void) {
 #if defined(__SSE2__)
     int ways = 1;
     markings[ways++] = mark_sse2;
+    if (__builtin_cpu_supports("avx2")) markings[ways++] = mark_avx2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) markings[ways++] = mark_avx512;
     mark = markings[ways - 1];
 #endif
@@ -813,7 +842,7 @@ static long long split(Scanner *z, const u8 *block, size_t n) {
             if (before) escape = (long long)base + 63 - __builtin_clzll(before);
             u32 at = (u32)base + (u32)bit;
             if (at > start) {
-                int status = add_segment(z, block, start, at, escape >= (long long)start, line_feeds);
+                int status = add_segment(z, block, n, start, at, escape >= (long long)start, line_feeds);
                 if (status < 0) return -1;
                 if (status == 0) line_feeds = 0;
             }
@@ -1290,16 +1319,28 @@ static PyObject *twin(PyObject *args, size_t (*function)(const u8 *, size_t, u8 
     return result;
 }
 static PyObject *twin_clean(PyObject *self, PyObject *args) { (void)self; return twin(args, clean); }
-static PyObject *twin_shape(PyObject *self, PyObject *args) { (void)self; return twin(args, shape); }
-/* shape_ways(body) -> the shape of it, by each way that this processor has */
+static size_t shape_alone(const u8 *s, size_t n, u8 *out) { return shape(s, n, s + n, out); }
+static PyObject *twin_shape(PyObject *self, PyObject *args) { (void)self; return twin(args, shape_alone); }
+/* shape_ways(body, behind) -> the shape of it, by each way that this processor has, if that stands behind it */
 static PyObject *twin_shape_ways(PyObject *self, PyObject *args) {
-    PyObject *list = PyList_New(0);
+    const char *body, *behind;
+    Py_ssize_t n, more;
     (void)self;
+    if (!PyArg_ParseTuple(args, "y#y#", &body, &n, &behind, &more)) return NULL;
+    u8 *text = malloc((size_t)(n + more) + 1), *out = malloc((size_t)n + SHAPE_ROOM);
+    PyObject *list = text && out ? PyList_New(0) : PyErr_NoMemory();
+    if (list) {
+        memcpy(text, body, (size_t)n);
+        memcpy(text + n, behind, (size_t)more);
+    }
     for (size_t k = 0; list && k < sizeof shapings / sizeof *shapings && shapings[k]; k++) {
-        PyObject *made = twin(args, shapings[k]);
+        size_t length = shapings[k](text, (size_t)n, text + n + more, out);
+        PyObject *made = PyBytes_FromStringAndSize((const char *)out, (Py_ssize_t)length);
         if (!made || PyList_Append(list, made)) Py_CLEAR(list);
         Py_XDECREF(made);
     }
+    free(text);
+    free(out);
     return list;
 }
 /* marked(text) -> (where segments end, where escapes stand) by each way that this processor has: a bit for each byte */
@@ -1625,7 +1666,7 @@ static PyMethodDef module_methods[] = {
     {"compile", compile_database, METH_O, "compile([(pattern, flags, id), ...]) -> serialised libhs database"},
     {"clean", twin_clean, METH_VARARGS, "see lines.clean"},
     {"shape", twin_shape, METH_VARARGS, "see shapes.shape"},
-    {"shape_ways", twin_shape_ways, METH_VARARGS, "shape_ways(body): see shapes.shape, by each way of the processor"},
+    {"shape_ways", twin_shape_ways, METH_VARARGS, "shape_ways(body, behind): see shapes.shape, by each way of the processor"},
     {"marked", twin_marked, METH_VARARGS, "marked(text): where segments end and escapes stand, by each way of the processor"},
     {"aside", aside, METH_VARARGS, "see compression/facts.aside"},
     {"merged", merged, METH_VARARGS, "see series.merged"},

@@ -78,7 +78,7 @@ def of_lines(material: Material) -> None:
     line = material.line()
     segment = line.replace(b"\n", b"").replace(b"\r", b"").replace(b"\0", b"")
     assert core.clean(segment) == clean(segment)
-    assert {core.shape(line), *core.shape_ways(line)} == {shape(line)}
+    assert {core.shape(line), *core.shape_ways(line, b""), *core.shape_ways(line, b"7\n\xff" * 9)} == {shape(line)}
     assert core.body_start(line) <= len(line)
     core.keyed(line)
     core.number(line)

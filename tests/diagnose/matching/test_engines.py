@@ -234,7 +234,7 @@ def test_a_number_that_takes_long_to_find_in_a_long_line_is_given_up(engine: Eng
 def test_native_twins_at_the_borders_of_their_words(size: int) -> None:
     for fill in (b"a", b"1", b"\x80", b"1a", b"a\xff9"):
         text = (fill * 130)[:size]
-        assert {core.shape(text), *core.shape_ways(text)} == {shapes.shape(text)}
+        assert {core.shape(text), *core.shape_ways(text, b""), *core.shape_ways(text, b"7\n\xff" * 9)} == {shapes.shape(text)}
 
 
 @pytest.mark.skipif(not os.environ.get("CI"), reason="a person's machine may lack the native core or libhs; CI may not")
@@ -262,7 +262,7 @@ def test_native_ends_of_segments(text: bytes) -> None:
 @given(segments)
 def test_native_twins(text: bytes) -> None:
     assert core.clean(text) == clean(text)
-    assert {core.shape(text), *core.shape_ways(text)} == {shapes.shape(text)}
+    assert {core.shape(text), *core.shape_ways(text, b""), *core.shape_ways(text, b"7\n\xff" * 9)} == {shapes.shape(text)}
     line = text.replace(b"\n", b"").replace(b"\r", b"").replace(b"\0", b"")
     assert core.body_start(line) == body_start(line)
 
