@@ -22,6 +22,8 @@ from pathlib import Path
 _MOST = 256 << 20
 """bytes; a small file counts as a block of the disk"""
 _BLOCK = 4096
+_CHECKSUM = 20
+"""bytes at the beginning of a file"""
 _LOOKS = 16
 """how often the folder is checked while as many bytes come in as it may hold"""
 _LEFT = 0.75
@@ -51,8 +53,9 @@ def fetch(kind: str, key: str) -> bytes | None:
     if folder is not None:
         path = folder / name
         with contextlib.suppress(OSError):
-            body = checked(path.read_bytes())
-            if body is not None:
+            with path.open("rb") as file:  # a database has tens of megabytes: it is not copied
+                head, body = file.read(_CHECKSUM), file.read()
+            if _fits(head, body):
                 with contextlib.suppress(OSError):  # a folder that may only be read
                     os.utime(path)
                 return body
@@ -65,7 +68,7 @@ def fetch(kind: str, key: str) -> bytes | None:
 
 def sealed(data: bytes) -> bytes:
     """A cache file with ``data``: the checksum, then the content."""
-    return hashlib.blake2b(data, digest_size=20).digest() + data
+    return hashlib.blake2b(data, digest_size=_CHECKSUM).digest() + data
 
 
 def checked(data: bytes) -> bytes | None:
@@ -73,8 +76,12 @@ def checked(data: bytes) -> bytes | None:
 
     The checksum finds a file that a full disk cut short: Hyperscan must never get a damaged database.
     """
-    head, body = data[:20], data[20:]
-    return body if hashlib.blake2b(body, digest_size=20).digest() == head else None
+    head, body = data[:_CHECKSUM], data[_CHECKSUM:]
+    return body if _fits(head, body) else None
+
+
+def _fits(head: bytes, body: bytes) -> bool:
+    return hashlib.blake2b(body, digest_size=_CHECKSUM).digest() == head
 
 
 def unpacked(data: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 A child is nearly as good as a new process: it has its own memory, its own three streams, folder and environment, and ends as
 the program ends. It has the umask, the limits and the hash seed of that process. What is read when a program starts is not read
-again, so ``Commands`` refuses variables of that kind.
+again, so ``Commands`` refuses variables of that kind. The same goes for a little that is worked out of the shipped files.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ LATER = ("diagnose.learning.rule_store", "diagnose.verification.proposals", "ser
 """what commands import only when they are called, besides their own modules"""
 _SERVICE = "service.server"
 """what ``diagnose serve`` imports besides: it takes longest, and most tests never need it"""
+_WORKED_OUT = (
+    ("diagnose.diagnosis.subjects", "_vocabulary"),
+    ("diagnose.decision.policy_file", "shipped_policy"),
+    ("diagnose.knowledge.metrics", "shipped_metrics"),
+)
+"""what the first question of nearly every command works out of the shipped files, each time the same"""
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_TUNABLES", "OMP_", "OPENBLAS_")
 _LEAVE_S = 10.0
 """so long the process of the commands may take to end"""
@@ -237,6 +243,8 @@ def _import(*names: str) -> None:
     for name in missing:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
+    for module, function in _WORKED_OUT:
+        getattr(importlib.import_module(module), function)()
     gc.enable()
     gc.collect()
     gc.freeze()

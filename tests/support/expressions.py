@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import regex
 
 import diagnose
 import service
+from diagnose import cache
 
 _parser: Any = __import__("re._parser", fromlist=["parse"])
 _KINDS = re.Pattern, type(regex.compile("a"))
@@ -37,6 +38,8 @@ _OF_CATEGORY = {
 _ANY = "aA0 -./:_='\"[({,|\t#\xe9"
 _OFTEN = "aA0 -."
 _MOST = 6
+_QUICK = "quick"
+_ASKED_BY = Path(__file__).read_bytes()
 _SIZES = 12, 18, 24, 30, 36, 42, 48, 192, 768, 3072, 12288
 _SHOWN_S = 0.001
 _LONG_S = 0.25
@@ -78,7 +81,7 @@ class Slow:
         return f"{self.expression.place} ({asked}): {self.seconds:.3f} s for {self.size:,} signs of {self.text!r}"
 
 
-@cache
+@lru_cache
 def expressions() -> list[Expression]:
     """All that stand in a module, alone or within what stands there, and those that are written where they are used."""
     found: dict[tuple[Any, int], tuple[str, Any]] = {}
@@ -243,10 +246,18 @@ def _of_item(item: Any) -> list[str]:
 
 
 def slow(expression: Expression) -> Slow | None:
-    """The first text whose time grows faster than its length."""
+    """The first text whose time grows faster than its length.
+
+    What has none is remembered, as ``./test`` keeps the cache: to ask all of them takes half a minute.
+    """
+    compiled = expression.compiled
+    key = cache.key_of(_ASKED_BY, sys.version, repr((type(compiled), compiled.pattern, compiled.flags, expression.searched)))
+    if cache.fetch(_QUICK, key) is not None:
+        return None
     for made in hostile(expression):
         if (size := _growing(expression, made)) is not None:
             return Slow(expression, made(24), size, _seconds(expression, made(size)))
+    cache.store(_QUICK, key, b"")
     return None
 
 

@@ -92,7 +92,8 @@ def test_the_miner_is_bounded() -> None:
     miner = Miner()
     for number in range(25_000):
         miner.add("word" + "abcdefghij"[number % 10] * (number % 900) + f" {number}")
-        miner.add("x" * 5000)
+        if number % 10 == 0:
+            miner.add("x" * 5000)
     assert len(miner._shapes) <= 20_000
     assert len(list(miner.proposals())) > 0
 

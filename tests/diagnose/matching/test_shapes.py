@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from diagnose.knowledge.rules import load
 from diagnose.matching.shapes import letters, needs_confirmation, relaxed, sensitivity, shape, steady
+from tests.conftest import examples
 from tests.support.strategies import bodies, patterns, siblings
 
 
@@ -193,7 +194,7 @@ steady_patterns = (
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(steady_patterns | patterns.map(lambda text: text.replace("(?:", "(")), bodies, st.data())
 def test_a_steady_pattern_captures_the_same_pieces_of_all_lines_of_a_shape(
     pattern: str, body: bytes, data: st.DataObject

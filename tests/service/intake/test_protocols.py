@@ -328,8 +328,8 @@ def test_otlp_more_fields_than_anybody_needs_are_refused_at_once() -> None:
         otlp.decode(PROTOBUF, b"\x0a\x00" * (3 << 20), IDENTITIES)
 
 
-def test_otlp_millions_of_empty_records_cost_no_memory() -> None:
-    records_ = b"\x12\x00" * 200_000
+def test_otlp_very_many_empty_records_cost_no_memory() -> None:
+    records_ = b"\x12\x00" * 50_000
     body = protobuf.nested(1, protobuf.nested(2, records_))
     tracemalloc.start()
     try:
@@ -337,7 +337,7 @@ def test_otlp_millions_of_empty_records_cost_no_memory() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert decoded.rejected == 200_000
+    assert decoded.rejected == 50_000
     assert peak < 1 << 20
 
 
