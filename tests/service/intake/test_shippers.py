@@ -380,12 +380,12 @@ def test_bombs_from_many_sides_stay_within_memory(server: Server) -> None:
         (
             "/v1/records?job=b",
             {"Content-Type": "application/json", "Content-Encoding": "zstd"},
-            zstandard.compress(b"x" * (500 << 20)),
+            zstandard.compress(b"x" * (120 << 20)),
         ),
         (
             "/v1/jobs/b/logs",
             {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"},
-            gzip.compress(b"{}" * (100 << 20)),
+            gzip.compress(b"{}" * (40 << 20)),
         ),
     ]
     before = memory(server)
