@@ -33,8 +33,9 @@ class SlowFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        for at in range(0, len(view), _PIECE):
-            left = view[at : at + _PIECE]
+        piece = _PIECE if RATE is not None else max(1, len(view))
+        for at in range(0, len(view), piece):
+            left = view[at : at + piece]
             self._written += len(left)
             while left:
                 left = left[self._file.write(left) :]

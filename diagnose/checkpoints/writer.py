@@ -8,6 +8,7 @@ more.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import io
 import os
 import time
@@ -21,6 +22,7 @@ import torch
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.futures import Future
+from torch.serialization import get_crc32_options, set_crc32_options
 
 from diagnose.checkpoints import manifest
 from diagnose.checkpoints.hashes import FileHash, give_way
@@ -89,7 +91,8 @@ class HashingWriter(FileSystemWriter):  # type: ignore[misc,unused-ignore]
     def write_data(self, plan: Any, planner: Any) -> Future[list[Any]]:
         give_way()
         nan, inf = not_finite(plan, planner)
-        results = super().write_data(plan, planner).value()
+        with _hashed_once():
+            results = super().write_data(plan, planner).value()
         done: Future[list[Any]] = Future()
         done.set_result([*results, _Hashes(dict(self.fs.written), nan, inf)])
         return done
@@ -104,6 +107,23 @@ class HashingWriter(FileSystemWriter):  # type: ignore[misc,unused-ignore]
         facts = {**self._facts, **({"nan": nan} if nan else {}), **({"inf": inf} if inf else {})}
         made = manifest.Manifest(self._step, files, time.time(), facts)
         manifest.commit(Path(self.path), made, synced=True)
+
+
+@contextlib.contextmanager
+def _hashed_once() -> Iterator[None]:
+    """torch leaves the CRC-32s out of its archives, which it never compares: the manifest has one of each byte.
+
+    Only where this setting is one of the thread. In an older torch it is one of the process, and what the training saves by
+    itself meanwhile would have none, either.
+    """
+    before = get_crc32_options()
+    set_crc32_options(False)
+    if before and not contextvars.Context().run(get_crc32_options):
+        set_crc32_options(before)
+    try:
+        yield
+    finally:
+        set_crc32_options(before)
 
 
 def not_finite(plan: Any, planner: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
