@@ -3,7 +3,7 @@
 python -m benchmarks.checkpoints hashes      the hashes that Python has
 python -m benchmarks.checkpoints reading     verify beside plain reads
 python -m benchmarks.checkpoints hashing     what hashing adds to a write
-python -m benchmarks.checkpoints standing    how long a training stands still; --ranks, --mb per rank, --rate MB/s per rank
+python -m benchmarks.checkpoints standing    how long a training stands still; --ranks, --mb and --rate (MB/s) per rank, --how
 python -m benchmarks.checkpoints kills       kill -9 and power cuts at random moments; --count
 python -m benchmarks.checkpoints damages     changed bits, cut, missing and swapped files; --count
 """
@@ -27,12 +27,17 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="kills (default: 300), or damages (default: 1000)")
     parser.add_argument("--seed", type=int, default=1, help="of kills and damages (default: 1)")
     parser.add_argument("--folder", help="where to write (default: the folder for temporary files)")
+    parser.add_argument("--how", choices=("thread", "process"), default="thread", help="what writes behind the training")
     given = parser.parse_args()
+    if given.how == "process" and given.rate:
+        parser.error("the slow storage is not for a process of its own")
     work = {
         "hashes": lambda: _module("hashes").hashes(),
         "reading": lambda: _module("hashes").reading(given.mb, given.folder),
         "hashing": lambda: _module("hashing").hashing(given.mb, given.rate, given.folder),
-        "standing": lambda: _module("standing").standing(given.mb, given.ranks, given.rate, given.saves, given.folder),
+        "standing": lambda: _module("standing").standing(
+            given.mb, given.ranks, given.rate, given.saves, given.folder, given.how
+        ),
         "kills": lambda: _module("kills").kills(given.count or 300, given.seed, given.folder),
         "damages": lambda: _module("damages").damages(given.count or 1000, given.seed, given.folder),
     }

@@ -1,6 +1,7 @@
 """How long a training stands still for a save, and how much longer its steps take while it is written.
 
 Every rank has its own part of the state, as with FSDP, and takes steps all the time: a product of matrices, and an all-reduce.
+The processor time is that of the rank beside its steps, without that of a process which writes for it.
 The four ways take turns, so that what else runs on the machine hits all of them.
 """
 
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 
 from tests.diagnose.checkpoints.ranks import on_ranks
 
@@ -26,22 +27,22 @@ number, nothing agreed between ranks: no checkpoint can cost less. nothing: no s
 the noise of the machine, of which a long write gathers more."""
 _MB = 1 << 20
 _USUAL = 20
-"""steps before each save that say how long one takes"""
+"""steps before each save, and after it, that say how long one takes"""
 
 
-def standing(megabytes: int, ranks: int, rate_mb: float | None, saves: int, folder: str | None) -> None:
-    """``megabytes``: of each rank."""
+def standing(megabytes: int, ranks: int, rate_mb: float | None, saves: int, folder: str | None, writes: str) -> None:
+    """``megabytes``: of each rank. ``writes``: a thread or a process, where it is ours."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        told = on_ranks(ranks, Path(name), _rank, name, megabytes, rate_mb, saves, longest_s=1500)
+        told = on_ranks(ranks, Path(name), _rank, name, megabytes, rate_mb, saves, writes, longest_s=1500)
     storage = f"{rate_mb:.0f} MB/s per rank" if rate_mb else "as fast as the disk"
     print(f"{ranks} ranks, {megabytes} MB each, storage {storage}, {saves} saves of each way after a first one, seconds:")
     # A step ends when all ranks have taken it, so the slowest rank says how long all stood.
     found = {way: [_slowest(told, way, number) for number in range(saves + 1)] for way in WAYS}
     for way in WAYS:
         first, rest = found[way][0], found[way][1:]
-        stood, lost, whole = (statistics.median(one[what] for one in rest) for what in ("stood", "lost", "whole"))
+        stood, lost, whole, processor = (statistics.median(one[what] for one in rest) for what in rest[0])
         print(f"  {way:15} stood {stood:6.2f} (the first {first['stood']:5.2f}),", end=" ")
-        print(f"lost step time {lost:6.2f}, complete after {whole:6.2f}")
+        print(f"lost step time {lost:6.2f}, complete after {whole:6.2f}, processor {processor:5.2f}")
     for what, other, goal in (("stood", WAYS[0], 0.10), ("stood", WAYS[2], 0.9), ("lost", WAYS[1], 0.5)):
         ratios = [a[what] / b[what] for a, b in zip(found["ours"][1:], found[other][1:], strict=True)]
         print(f"  ours / {other}, {what}: {statistics.median(ratios):.3f}", end=" ")
@@ -56,7 +57,9 @@ def _slowest(told: list[dict[str, list[dict[str, float]]]], way: str, number: in
     return {what: max(rank[way][number][what] for rank in told) for what in told[0][way][number]}
 
 
-def _rank(rank: int, name: str, megabytes: int, rate_mb: float | None, saves: int) -> dict[str, list[dict[str, float]]]:
+def _rank(
+    rank: int, name: str, megabytes: int, rate_mb: float | None, saves: int, writes: Literal["thread", "process"]
+) -> dict[str, list[dict[str, float]]]:
     import torch
     import torch.distributed as dist
 
@@ -66,7 +69,7 @@ def _rank(rank: int, name: str, megabytes: int, rate_mb: float | None, saves: in
     slow.RATE = rate_mb * _MB if rate_mb else None
     state = {f"rank{rank}.{n}": torch.randn(8 * _MB // 4, 1) for n in range(megabytes // 8)}
     a = torch.randn(700, 700)
-    ours = Checkpoints(Path(name, "ours"), keep=1, thin=(), files=slow.SlowHashingFiles)
+    ours = Checkpoints(Path(name, "ours"), keep=1, thin=(), how=writes, files=slow.SlowHashingFiles)
 
     def step() -> float:
         begin = time.monotonic()
@@ -80,20 +83,24 @@ def _rank(rank: int, name: str, megabytes: int, rate_mb: float | None, saves: in
     for number in range(saves + 1):
         for way in WAYS:
             dist.barrier()
-            usual = statistics.mean(step() for _ in range(_USUAL))  # what is summed below is compared with a mean
+            before = statistics.mean(step() for _ in range(_USUAL))  # what is summed below is compared with a mean
             path = Path(name, way.replace(".", "-"), str(number + 1))
             path.parent.mkdir(exist_ok=True)
             dist.barrier()
-            begin = time.monotonic()
+            begin, processor = time.monotonic(), time.process_time()
             done = how[way](path)
             stood = time.monotonic() - begin
-            slowed, over = 0.0, torch.zeros(1)
+            own, during, over = time.thread_time(), [], torch.zeros(1)
             while not over[0]:
-                slowed += step() - usual
+                during.append(step())
                 over[0] = float(done())
                 dist.all_reduce(over, dist.ReduceOp.MIN)
             whole = time.monotonic() - begin
-            found[way].append({"stood": stood, "lost": stood + max(0.0, slowed), "whole": whole})
+            processor = time.process_time() - processor - (time.thread_time() - own)
+            dist.barrier()
+            usual = (before + statistics.mean(step() for _ in range(_USUAL))) / 2
+            lost = stood + max(0.0, sum(during) - usual * len(during))
+            found[way].append({"stood": stood, "lost": lost, "whole": whole, "processor": processor})
             dist.barrier()
             if rank == 0 and way != "ours":
                 shutil.rmtree(path.parent)

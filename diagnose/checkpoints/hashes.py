@@ -27,7 +27,8 @@ except ImportError:
 BLOCK = 16 * MIB
 PIECE = MIB // 2
 _NICE = 10
-"""above the training's own"""
+"""above the training's own. More would be too much: whoever waits for the processor may hold the interpreter lock"""
+_NICEST = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,13 @@ class Hasher:
         return FileHash(self.size, (*self._blocks, *rest))
 
 
-def give_way() -> None:
-    """Let the training have the processor first, in this thread: only Linux knows a priority per thread."""
+def give_way(apart: bool = False) -> None:
+    """Let the training have the processor first, in this thread: only Linux knows a priority per thread. ``apart``: this is a
+    process of its own, which holds no lock that the training waits for."""
     with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _training() + _NICE)  # the kernel knows none above 19
+        os.setpriority(
+            os.PRIO_PROCESS, threading.get_native_id(), _training() + (_NICEST if apart else _NICE)
+        )  # the kernel knows none above 19
 
 
 @functools.cache  # a process that only writes does it in its first thread

@@ -150,7 +150,7 @@ class Checkpoints:
         began = time.monotonic()
         self.wait()
         path = self._on_first(lambda: self._room_for(step))
-        writer = HashingWriter(path, step, facts, self._files())
+        writer = HashingWriter(path, step, facts, self._files(), apart=self._how is AsyncCheckpointerType.PROCESS)
         future = async_save(
             dict(state),
             storage_writer=writer,

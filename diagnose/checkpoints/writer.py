@@ -83,13 +83,16 @@ class HashingFiles(FileSystem):  # type: ignore[misc,unused-ignore]  # torch may
 class HashingWriter(FileSystemWriter):  # type: ignore[misc,unused-ignore]
     """DCP's writer, with a manifest at the end. Its files are those that DCP alone writes and reads."""
 
-    def __init__(self, path: Path, step: int, facts: Mapping[str, Any], files: HashingFiles | None = None) -> None:
+    def __init__(
+        self, path: Path, step: int, facts: Mapping[str, Any], files: HashingFiles | None = None, *, apart: bool = False
+    ) -> None:
+        """``apart``: it writes in a process of its own."""
         super().__init__(path, overwrite=False)
         self.fs: HashingFiles = files or HashingFiles()
-        self._step, self._facts = step, dict(facts)
+        self._step, self._facts, self._apart = step, dict(facts), apart
 
     def write_data(self, plan: Any, planner: Any) -> Future[list[Any]]:
-        give_way()
+        give_way(self._apart)
         nan, inf = not_finite(plan, planner)
         with _hashed_once():
             results = super().write_data(plan, planner).value()

@@ -127,10 +127,10 @@ def test_a_thread_gives_way_to_the_training_whatever_its_own_priority_is() -> No
         "import os, threading\nfrom diagnose.checkpoints.hashes import give_way\n"
         "def work():\n give_way()\n give_way()\n print(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))\n"
         "one = threading.Thread(target=work)\none.start()\none.join()\nprint(os.getpriority(os.PRIO_PROCESS, 0))\n"
-        "work()\n"  # a process that only writes
+        "work()\ngive_way(apart=True)\nprint(os.getpriority(os.PRIO_PROCESS, 0))\n"  # a process that only writes
     )
     own = os.getpriority(os.PRIO_PROCESS, 0)
     done = subprocess.run(["nice", "-n", "7", sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     training = min(own + 7, 19)
     writer = min(training + 10, 19)
-    assert done.stdout.split() == [str(writer), str(training), str(writer)], done.stderr
+    assert done.stdout.split() == [str(writer), str(training), str(writer), "19"], done.stderr
