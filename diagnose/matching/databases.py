@@ -12,6 +12,7 @@ import platform
 import warnings
 from collections.abc import Iterable, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from diagnose import cache
@@ -121,16 +122,30 @@ def compiled(library: Library, patterns: Sequence[Pattern]) -> bytes | None:
     if not patterns:
         return None
     key = _key_of(library, patterns)
+    ready = _ready(key)
+    if (known := _shipped.get(ready)) is not None:
+        return known
     known = cache.fetch("database", key)
     if known is None or _stamp_of(known) != library.stamp:
         known = library.compile(patterns)
         cache.store("database", key, known)
+    elif ready.is_file():
+        _shipped[ready] = known
     return known
+
+
+_shipped: dict[Path, bytes] = {}
+"""what came with the package, once a matcher had it: who learns makes a matcher for each rule that is tried, and to unpack the
+shipped rules takes longer than to compile that rule"""
 
 
 def came_ready(library: Library, patterns: Sequence[Pattern]) -> bool:
     """Whether a database of ``patterns`` came compiled with the package."""
-    return not patterns or (cache.READY / f"database-{_key_of(library, patterns)}").is_file()
+    return not patterns or _ready(_key_of(library, patterns)).is_file()
+
+
+def _ready(key: str) -> Path:
+    return cache.READY / f"database-{key}"
 
 
 def _key_of(library: Library, patterns: Sequence[Pattern]) -> str:

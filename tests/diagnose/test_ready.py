@@ -9,6 +9,8 @@ import pytest
 import zstandard
 
 from diagnose import cache, ready
+from diagnose.decision.policy_file import shipped_policy
+from diagnose.knowledge.metrics import shipped_metrics
 from diagnose.knowledge.rules import Rule, RuleSet
 from diagnose.matching import databases
 from diagnose.matching.databases import SINGLEMATCH, Libhs, Library, Pattern, Wheel, compiled, libhs
@@ -199,6 +201,7 @@ def test_making_ready_twice_makes_nothing_new_and_leaves_nothing_old(
     rule = Rule("full", "failures", "disk full", reason="disk_full")
     monkeypatch.setattr(ready, "load", lambda: RuleSet((rule,)))
     package = folders[0]
+    shipped_policy(), shipped_metrics()  # a process remembers them, and does not look them up again
     ready.make(package)
     first = {path.name: path.stat().st_mtime_ns for path in package.iterdir()}
     ready.make(package)

@@ -245,6 +245,7 @@ def _import(*names: str) -> None:
             importlib.import_module(name)
     for module, function in _WORKED_OUT:
         getattr(importlib.import_module(module), function)()
+    importlib.import_module("diagnose.matching.matcher").Matcher(importlib.import_module("diagnose.knowledge.rules").load())
     gc.enable()
     gc.collect()
     gc.freeze()
