@@ -15,6 +15,7 @@ import heapq
 import json
 import math
 import random
+import re
 import statistics
 import time
 import zlib
@@ -26,6 +27,7 @@ from typing import Any, Literal
 
 from diagnose.decision.action import key_of
 from diagnose.decision.decide import decide
+from diagnose.decision.ending import Ending
 from diagnose.decision.history import (
     Checkpoint,
     Cluster,
@@ -137,6 +139,10 @@ class World:
     healthy_jobs: int = 2000
     false_alarms: float = 0.005
     """of healthy jobs, those that are called failed; there are none in the labelled cases"""
+    scheduler_asked: float = 0.98
+    """of attempts, those of which the scheduler says how they ended"""
+    fresh: bool = False
+    """diagnoses are as wrong as on logs that nobody had seen, not as on the labelled cases"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,41 @@ class Accuracy:
     """(confidence, weight) of right diagnoses"""
     wrong: tuple[tuple[float, float], ...]
     confused: dict[str, tuple[str, ...]]
+
+
+_UNSURE = 0.7
+"""assumed: the confidence of answers that say less than 0.9"""
+_AMBIGUOUS_RIGHT = 0.5
+"""assumed: the share of right answers about logs whose label could have been another"""
+
+
+@functools.cache
+def fresh() -> Accuracy:
+    """The same of logs that nobody had seen, on their first run: the blind rows of the page, all categories alike.
+
+    A wrong reason is any other one, as the page does not say which. Nodes are named as in the labelled cases.
+    """
+    page = (Path(__file__).parent.parent / "docs" / "accuracy.md").read_text("utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if re.match(r"\|[^|]*\bblind\b", line)
+    ]
+    total = wrong = sure = sure_wrong = 0.0
+    for row in rows:
+        clear, ambiguous = (float(number) for number in re.findall(r"\d+", row[1]))
+        right, said = (int(number) for number in re.findall(r"\d+", row[8]))
+        total += clear + ambiguous
+        wrong += clear * (1 - _share(row[3])) + ambiguous * (1 - _AMBIGUOUS_RIGHT)
+        sure, sure_wrong = sure + said, sure_wrong + said - right
+    sure_right, unsure_wrong = sure - sure_wrong, max(0.0, wrong - sure_wrong)
+    return replace(
+        accuracy(),
+        reason=dict.fromkeys(accuracy().reason, 1 - wrong / total),
+        right=((0.95, sure_right), (_UNSURE, total - wrong - sure_right)),
+        wrong=((0.95, sure_wrong), (_UNSURE, unsure_wrong)),
+        confused={},
+    )
 
 
 @functools.cache
@@ -241,7 +282,7 @@ class Month:
     def __init__(self, world: World, seed: int, policy: Policy) -> None:
         self.world, self.policy = world, policy
         self.chance = random.Random(seed)
-        self.accuracy = accuracy()
+        self.accuracy = fresh() if world.fresh else accuracy()
         self.names = [f"gpu-{n:04}" for n in range(world.nodes)]
         self.faulty: dict[str, Row] = {}
         self.state: dict[str, NodeState] = dict.fromkeys(self.names, "ok")
@@ -484,8 +525,16 @@ class Month:
             progress_s=ran if ran > 300 else 0.0,
             attempts=tuple(job.attempts),
             checkpoints=(Checkpoint(int(job.step)),),
+            ending=self.ending(job),
             **common,
         )
+
+    def ending(self, job: Job) -> Ending | None:
+        """What the scheduler says of this attempt, if it was asked: the same whenever it is."""
+        if zlib.crc32(f"{job.name} {job.attempt}".encode()) / 2**32 >= self.world.scheduler_asked:
+            return None
+        well = job.name.startswith("healthy")
+        return Ending("completed", "Slurm says COMPLETED") if well else Ending("failed", "Slurm says FAILED (exit code 1)")
 
     def user_and_kind(self, job: Job) -> tuple[str, str]:
         """Whose job it is, and what kind of job, the same whenever it is asked."""
@@ -812,9 +861,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--storm", action="store_true", help="the storms instead of the month")
     parser.add_argument("--sensitivity", action="store_true", help="what the assumptions about wrong suspects are worth")
+    parser.add_argument("--fresh", action="store_true", help="diagnoses as wrong as on logs that nobody had seen")
+    parser.add_argument("--nodes", type=int, default=World().nodes, help="the size of the cluster")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(argv)
-    world = World(days=asked.days)
+    world = World(nodes=asked.nodes, days=asked.days, fresh=asked.fresh)
     seeds = range(asked.first, asked.first + asked.seeds)
     if asked.storm:
         many = [storm(seed, replace(world, days=8)) for seed in seeds]

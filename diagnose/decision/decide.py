@@ -22,7 +22,7 @@ from diagnose.decision.bursts import hold_s, incident
 from diagnose.decision.case import Case
 from diagnose.decision.checkpoints import newest, stretch
 from diagnose.decision.clauses import MODES, Mode
-from diagnose.decision.ending import Ending, joined
+from diagnose.decision.ending import Ending, ending_of_log, joined, stopped_by_somebody
 from diagnose.decision.history import Checkpoint, Cluster, History, PastAction, PastAttempt
 from diagnose.decision.node import node, radius
 from diagnose.decision.policy import Chosen, Policy
@@ -77,8 +77,11 @@ def _usual(case: Case) -> None:
 
 def _scheduler(case: Case) -> None:
     """What does the scheduler say of how it ended?"""
-    ending = case.history.ending
+    ending = case.history.ending or ending_of_log(case.report)
     if ending is None:
+        if case.kind in RESTARTS and stopped_by_somebody(case.report):
+            said = "it was told to stop, and neither a scheduler nor its log says by whom: perhaps by a person"
+            case.hold("who-stopped-it", said, "a person's yes, or the scheduler's word on how it ended", at_most="approve")
         return
     case.note("scheduler", ending.said)
     if ending.kind == "cancelled":
@@ -88,8 +91,14 @@ def _scheduler(case: Case) -> None:
         case.settled = True
     elif ending.kind == "time_limit" and case.diagnosis.reason == "preempted":
         _after_the_time_limit(case, ending)
-    elif ending.kind == "completed" and case.diagnosis.reason == "hang":
-        case.choose("scheduler", "none", f"{ending.said}: it ended, and only its log stood still.", tell="nobody")
+    elif ending.kind == "completed" and case.kind in RESTARTS:
+        stood = case.diagnosis.reason == "hang"
+        why = (
+            "it ended, and only its log stood still"
+            if stood
+            else f"it ended well, though its log tells of {case.diagnosis.reason}"
+        )
+        case.choose("scheduler", "none", f"{ending.said}: {why}.", tell="nobody" if stood else "owner")
         case.settled = True
     elif ending.kind == "failed" and case.report.outcome == "healthy":
         case.choose("scheduler", "none", f"{ending.said}, and its log says nothing of a failure.", tell="operator")

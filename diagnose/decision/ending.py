@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
@@ -38,6 +39,13 @@ _SUMMARIES: Final[dict[Kind, str]] = {
     "out_of_memory": "The job used more memory than it was given.",
 }
 _CONFIDENCE: Final = 0.99
+_TIME_OVER: Final = re.compile(
+    r"(?i)\btime limit|\bwall ?(?:clock ?)?time\b|RUNLIMIT|\bh_rt\b|type=timeout|allocation expired"
+    r"|(?:Deadline|MaxRuntime)Exceeded|=TIMEOUT\b|=DEADLINE\b|: TIMEOUT\b"
+)
+_MADE_ROOM: Final = re.compile(
+    r"(?i)preempt|evict|requeu|reclaim|maintenance|\bspot\b|drain|reboot|node shutdown|disrupt|scale ?down|capacity|TERM_RC"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,27 @@ def ending_of_slurm(state: str, reason: str = "", exit_code: str = "") -> Ending
     words.append(f"signal {signal}" if signal not in ("", "0") else "")
     told = f" ({', '.join(filter(None, words))})" if any(words) else ""
     return Ending(kind, f"Slurm says {state}{told}") if kind is not None else None
+
+
+def ending_of_log(report: Report) -> Ending | None:
+    """How it ended by its log alone, where no scheduler was asked: only that its time was over is believed."""
+    root = report.diagnosis.root_cause
+    if not _was_stopped(report) or root is None or report.diagnosis.by == "agent" or not _TIME_OVER.search(root.text):
+        return None
+    return Ending("time_limit", "Its log says that its time was over")
+
+
+def stopped_by_somebody(report: Report) -> bool:
+    """Whether it was told to stop, and its log does not say that this was to make room, or for the machine's sake: it may have
+    been a person.
+    """
+    root = report.diagnosis.root_cause
+    told = [root.text if root is not None else "", *(line.text for line in report.diagnosis.evidence)]
+    return _was_stopped(report) and not any(_MADE_ROOM.search(text) for text in told)
+
+
+def _was_stopped(report: Report) -> bool:
+    return report.outcome == "failed" and shipped_taxonomy().has(report.diagnosis.reason, "stop")
 
 
 def joined(report: Report, ending: Ending | None) -> Report:

@@ -79,6 +79,7 @@ class Evidence:
     rules: Sequence[Rule]
     sources: Sequence[Source]
     skipped: int = 0
+    _launched: dict[int, int] | None = None
 
     def by_source(self) -> Iterator[list[Event]]:
         """The events of each source, in order."""
@@ -91,10 +92,33 @@ class Evidence:
         return self.rules[event.rule] if event.rule >= 0 else None
 
     def rank_of(self, event: Event) -> int | None:
-        return event.rank if event.rank is not None else self.sources[event.source].origin.rank
+        return event.rank if event.rank is not None else self.rank_of_source(event.source)
+
+    def rank_of_source(self, number: int) -> int | None:
+        """Whose log it is, by its sender, its name, or the folders that torchrun makes."""
+        rank = self.sources[number].origin.rank
+        if rank is None and self._launched is None:
+            self._launched = _ranks_of_folders(self.events, self.sources)
+        return self._launched.get(number) if rank is None and self._launched else rank
 
     def node_of(self, event: Event) -> str | None:
         return event.node or self.sources[event.source].origin.node
+
+
+_TORCHRUN = re.compile(r"(?P<run>(?:^|.*/)attempt_\d+)/(?P<local>\d{1,4})/std(?:out|err)\.log$")
+
+
+def _ranks_of_folders(events: Sequence[Event], sources: Sequence[Source]) -> dict[int, int]:
+    """source -> rank, in the folders of ``torchrun --log-dir``. They have numbers on their machine: it takes lines with a rank
+    to know by how much the ranks of a run differ from those, and without such lines nobody is numbered.
+    """
+    found = {number: match for number, source in enumerate(sources) if (match := _TORCHRUN.fullmatch(source.name))}
+    apart: dict[str, set[int]] = {}
+    for event in events:
+        if (match := found.get(event.source)) is not None and event.rank is not None:
+            apart.setdefault(match["run"], set()).add(event.rank - int(match["local"]))
+    known = {run: by.pop() for run, by in apart.items() if len(by) == 1}
+    return {number: int(match["local"]) + known[match["run"]] for number, match in found.items() if match["run"] in known}
 
 
 def gather(kept: KeptLog, rules: Sequence[Rule], sources: Sequence[Source]) -> Evidence:

@@ -32,7 +32,7 @@ class Silent:
 
 def first_silent(evidence: Evidence, log: Compression) -> Silent | None:
     """Who fell silent first: by the steps that the ranks reached, else by their clocks."""
-    sources = {number: rank for number, source in enumerate(evidence.sources) if (rank := source.origin.rank) is not None}
+    sources = {n: rank for n in range(len(evidence.sources)) if (rank := evidence.rank_of_source(n)) is not None}
     if len(set(sources.values())) < _LEAST_RANKS:
         return None
     return _by_step(sources, log) or _by_clock(sources, evidence, log)

@@ -123,7 +123,7 @@ def _waited_for(
     found.ranks = (
         found.ranks
         or _lagging(faults, evidence)
-        or _silent(found.witness_ranks, _known(evidence, topology), 1 if _tells_of_a_peer(root) else _FEW)
+        or _silent(_complained(found, faults, evidence), _known(evidence, topology), 1 if _tells_of_a_peer(root) else _FEW)
     )
     if not found.nodes and len(found.ranks) <= _FEW:
         found.nodes = [topology.host_of[rank] for rank in found.ranks if rank in topology.host_of]
@@ -224,9 +224,16 @@ def _lagging(faults: Sequence[Hypothesis], evidence: Evidence) -> list[int]:
     return behind if len(behind) <= min(_FEW, len(enqueued) // 2) else []
 
 
+def _complained(found: Suspects, faults: Sequence[Hypothesis], evidence: Evidence) -> list[int]:
+    """The ranks that told that they waited for others, or lost them: where one gives up, its neighbours lose a connection."""
+    waits = [one for one in faults if one.symptom and (shipped_taxonomy().has(one.reason, "witness") or _tells_of_a_peer(one))]
+    ranks = (evidence.rank_of(one.event) for fault in waits for one in (fault, *fault.same))
+    return [*found.witness_ranks, *(rank for rank in ranks if rank is not None)]
+
+
 def _known(evidence: Evidence, topology: Topology) -> set[int]:
     """The ranks that have a log of their own, or whose end a launcher tells."""
-    own = {source.origin.rank for source in evidence.sources} | {end.rank for end in topology.ended}
+    own = {evidence.rank_of_source(number) for number in range(len(evidence.sources))} | {end.rank for end in topology.ended}
     return {rank for rank in own if rank is not None}
 
 

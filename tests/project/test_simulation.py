@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulation import STUDY, WAYS, Diagnosed, PagePerson, World, accuracy, auto, month, storm
+from benchmarks.simulation import STUDY, WAYS, Diagnosed, PagePerson, World, accuracy, auto, fresh, month, storm
 
 WORLD = World(days=10)
 SEEDS = range(1, 7)
@@ -25,6 +25,13 @@ def test_accuracy_is_read_from_the_page_that_eval_made() -> None:
     assert all(0.5 < share < 1 for share in found.reason.values())  # never quite right: nobody measured that
     assert 0.5 < found.suspects <= 1
     assert found.wrong
+
+
+def test_on_logs_that_nobody_had_seen_diagnoses_are_worse_and_nodes_as_safe() -> None:
+    assert max(fresh().reason.values()) < min(accuracy().reason[one] for one in ("infrastructure", "framework", "script"))
+    found = [month(Diagnosed, seed, replace(WORLD, fresh=True)) for seed in (1, 2)]
+    assert sum(one.isolations for one in found) > 4
+    assert sum(one.wrong_isolations for one in found) <= 1
 
 
 def test_the_table_has_the_studys_29_reasons() -> None:

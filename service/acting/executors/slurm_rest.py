@@ -102,6 +102,7 @@ class Rest:
             str(found.get("nodes") or ""),
             float(_count(found.get("start_time"))) or None,
             str(found.get("state_reason") or ""),
+            _exit_code(found.get("exit_code")),
         )
 
     async def drain(self, name: str, reason: str) -> None:
@@ -220,6 +221,16 @@ class Rest:
 def _words(value: Any) -> Iterable[str]:
     """A state is a word or a list of words, depending on the version."""
     return [str(one).upper() for one in (value if isinstance(value, list) else [value] if value else [])]
+
+
+def _exit_code(value: Any) -> str:
+    """As scontrol has it: code and signal. Old versions give the status of wait(2), newer ones an object."""
+    if isinstance(value, dict):
+        signal = value.get("signal")
+        number = signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else 0
+        return f"{_count(value.get('return_code'))}:{_count(number)}"
+    status = _count(value)
+    return f"{status >> 8 & 255}:{status & 127}"
 
 
 def _count(value: Any) -> int:

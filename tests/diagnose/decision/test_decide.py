@@ -119,6 +119,27 @@ def test_what_is_usual(tmp_path: Path, outcome: str, reason: str, kind: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("text", "kind", "mode"),
+    [
+        ("*** JOB 8812 ON gpu-1 CANCELLED AT 10:00 DUE TO PREEMPTION ***", "restart", "auto"),
+        ("*** STEP 8812.0 ON gpu-1 CANCELLED AT 10:00 ***", "restart", "approve"),
+        ("Main process received SIGTERM, exiting", "restart", "approve"),
+        ("*** JOB 8812 ON gpu-1 CANCELLED AT 10:00 DUE TO TIME LIMIT ***", "none", "auto"),
+        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", "none", "auto"),
+    ],
+)
+def test_where_no_scheduler_says_who_stopped_it_a_person_may_have(tmp_path: Path, text: str, kind: str, mode: str) -> None:
+    said = report("preempted", root=EvidenceLine(source="log", line=9, text=text))
+    alone = decide(said, History(), cluster(), policy(tmp_path), NOW)
+    assert (alone.action.kind, alone.mode) == (kind, mode)
+    assert [one.name for one in alone.limits] == {"approve": ["who-stopped-it"], "auto": ["time-limit"] * (kind == "none")}[
+        mode
+    ]
+    asked = decide(said, History(ending=Ending("failed", "Slurm says FAILED")), cluster(), policy(tmp_path), NOW)
+    assert (asked.action.kind, asked.mode, asked.limits) == ("restart", "auto", ())
+
+
+@pytest.mark.parametrize(
     ("reason", "tell"),
     [("import_error", "owner"), ("type_error", "owner"), ("unknown", "operator"), ("preempted", "nobody"), ("hang", "nobody")],
 )
@@ -168,6 +189,9 @@ def ended(kind: Any, said: str = "Slurm says so") -> Ending:
         pytest.param("failed", "healthy", "healthy", "healthy", "none", id="nobody-knows-why"),
         pytest.param("completed", "healthy", "healthy", "healthy", "none", id="well"),
         pytest.param("completed", "failed", "hang", "hang", "none", id="it-was-silent-because-it-had-ended"),
+        pytest.param("completed", "failed", "storage_error", "storage_error", "none", id="what-ended-well-needs-no-restart"),
+        pytest.param("completed", "failed", "ecc_error", "ecc_error", "none", id="not-for-a-machines-fault-either"),
+        pytest.param("completed", "failed", "key_error", "key_error", "fix_code", id="a-script-that-hides-its-bug"),
     ],
 )
 def test_the_scheduler_says_how_it_ended_and_the_log_why(

@@ -68,6 +68,22 @@ def test_several_silent_ranks_stood_still_but_were_perhaps_ended_when_a_connecti
     assert {said: one.suspects.ranks for said, one in found.items()} == {WAITED: [0, 1], LOST: []}
 
 
+def test_who_lost_a_connection_to_one_that_gave_up_has_complained_too() -> None:
+    names = tuple(f"rank{number}.log" for number in range(8))
+    found = report_of(*(steps((WAITED, LOST)[n == 2] if n else "") for n in range(8)), names=names).diagnosis
+    assert found.suspects.ranks == [0]
+
+
+@pytest.mark.parametrize("first", [0, 8])
+def test_the_folders_of_torchrun_have_ranks_where_lines_say_by_how_much_they_differ(first: int) -> None:
+    names = tuple(f"none_x1/attempt_0/{number}/std{kind}.log" for number in range(4) for kind in ("out", "err"))
+    prefixed = [f"[rank{first + number}]: {WAITED}" if number != 2 else "" for number in range(4)]
+    logs = [text for said in prefixed for text in (steps(), said)]
+    assert report_of(*logs, names=names).diagnosis.suspects.ranks == ([2] if first == 0 else [])
+    silent = [steps() if name.endswith("out.log") else WAITED for name in names]
+    assert report_of(*silent, names=names).diagnosis.suspects.ranks == []
+
+
 def test_without_a_word_of_who_is_there_two_that_complain_do_not_tell_who_does_not() -> None:
     said = "".join(f"[rank{rank}]: {LOST}" for rank in (0, 2))
     assert report_of(steps(said)).diagnosis.suspects.ranks == []

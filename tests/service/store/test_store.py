@@ -117,7 +117,7 @@ def test_no_key_is_given_twice(tmp_path: Path) -> None:
 def report(
     reason: str = "ecc_error", *, group: str | None = "g", nodes: tuple[str, ...] = (), outcome: Any = "failed"
 ) -> Report:
-    root = EvidenceLine(source="s", line=1, text="boom")
+    root = EvidenceLine(source="s", line=1, text="DUE TO PREEMPTION" if reason == "preempted" else "boom")
     return Report(
         schema="diagnose.report/1",
         job=JobIdentity(id="j", sources=["s"]),

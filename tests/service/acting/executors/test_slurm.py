@@ -155,6 +155,47 @@ def test_a_persons_hold_stays(cluster: real.Slurm, doors: str) -> None:
     assert cluster.job(ours)["Reason"] == "JobHeldAdmin"
 
 
+class Meddled(Commands):
+    """A person does something between our look and our deed."""
+
+    def __init__(self, cluster: real.Slurm, at: str, *words: str) -> None:
+        super().__init__(configuration=cluster.configuration)
+        self.cluster, self.at, self.words = cluster, at, words
+
+    async def job(self, job_id: str) -> Any:
+        found = await super().job(job_id)
+        self._meddle("look")
+        return found
+
+    async def note(self, job_id: str, comment: str) -> None:
+        await super().note(job_id, comment)
+        if self.at == "mark":
+            self._meddle("mark")
+            self.cluster.wait(job_id, "CANCELLED")
+
+    def _meddle(self, at: str) -> None:
+        if at == self.at and self.words:
+            self.cluster.run(*self.words)
+            self.words = ()
+
+
+def test_a_drain_that_a_person_makes_meanwhile_keeps_its_reason(cluster: real.Slurm) -> None:
+    job = cluster.submit(FAILS_ON_GPU_1)
+    cluster.wait(job, "FAILED")
+    door = Meddled(cluster, "look", "scontrol", "update", "NodeName=gpu-1", "State=DRAIN", "Reason=fan change")
+    outcome = carry_out(Slurm([door]), Order(KEY, "isolate_and_restart", job, 1, nodes=("gpu-1",)))
+    assert outcome.what == f"gpu-1 was drained before: 'fan change'; requeued job {job}"
+    assert (cluster.node("gpu-1")["Reason"], outcome.isolated) == ("fan change", None)
+
+
+def test_a_job_that_is_cancelled_meanwhile_is_not_brought_back(cluster: real.Slurm) -> None:
+    job = cluster.submit("sleep 60")
+    cluster.wait(job, "RUNNING")
+    outcome = carry_out(Slurm([Meddled(cluster, "mark", "scancel", job)]), Order(KEY, "restart", job, 1))
+    assert (outcome.state, outcome.may_retry) == ("failed", False), outcome
+    assert (cluster.job(job)["JobState"], cluster.job(job)["Restarts"]) == ("CANCELLED", "0")
+
+
 class Late(Commands):
     """By the time that it marks a job the job has ended."""
 
@@ -638,8 +679,9 @@ def test_slurm_says_how_a_job_ended(cluster: real.Slurm, doors: str) -> None:
     told = ""
     assert ending("exit 0") == "completed"
     assert ending("exit 3") == "failed"
-    if doors != "both":
-        assert told == "Slurm says FAILED (NonZeroExitCode, exit code 3)"
+    assert told == "Slurm says FAILED (NonZeroExitCode, exit code 3)"
+    assert ending("kill -9 $$") == "failed"
+    assert told.endswith("signal 9)")
     assert ending("scancel $SLURM_JOB_ID; sleep 20") == "cancelled"
 
 
