@@ -293,10 +293,10 @@ class Checkpoints:
         asked = self._on_first(lambda: self._run.resume(proposed=proposed) if self._run is not None else Resume())
         passed_over: list[tuple[Path, str]] = []
         for found, against, away in self._on_first(lambda: self._candidates(asked)):
-            why = against or self._unusable(found, away)
+            why, mended = (against, None) if against else self._unusable(found, away)
             if why is None:
                 with using(found.path) if self.rank == 0 else contextlib.nullcontext():
-                    return self._begin(found, asked, passed_over, state)
+                    return self._begin(found, asked, passed_over, mended, state)
             log.warning("%s is passed over: %s", found.path, why)
             passed_over.append((found.path, why))
         why = "There is no checkpoint that can be used." if passed_over else "There is no checkpoint."
@@ -351,16 +351,19 @@ class Checkpoints:
             known.append((one, against, False))
         return known
 
-    def _unusable(self, found: Found, away: bool) -> str | None:
-        """Why neither copy of a checkpoint can be used. Only then is the step bad, and the service told so."""
+    def _unusable(self, found: Found, away: bool) -> tuple[str | None, str | None]:
+        """Why neither copy of a checkpoint can be used. Only then is the step bad, and the service told so. Else what was wrong
+        with the one copy, if the other one took its place."""
         if away and (missing := self._fetched(found)) is not None:
-            return missing
+            return missing, None
+        mended = None
         why = self._damage(found)
         if why is not None and not away and self._fetched(found) is None:  # the other copy
-            why = self._damage(found)
+            mended, why = why, self._damage(found)
+            log.warning("%s was damaged: %s. Its copy at the second place was fetched instead.", found.path, mended)
         if why is not None and self.rank == 0 and self._run is not None and found.step is not None:
             self._run.checkpoint(found.step, found.path, healthy=False, why=why)
-        return why
+        return why, mended
 
     def _damage(self, found: Found) -> str | None:
         """What is wrong with the bytes of a checkpoint. Each rank reads its share."""
@@ -386,7 +389,14 @@ class Checkpoints:
         checked = check(found, read=False)
         return None if checked.usable else checked.why
 
-    def _begin(self, found: Found, asked: Resume, passed_over: list[tuple[Path, str]], state: dict[str, Any] | None) -> Start:
+    def _begin(
+        self,
+        found: Found,
+        asked: Resume,
+        passed_over: list[tuple[Path, str]],
+        mended: str | None,
+        state: dict[str, Any] | None,
+    ) -> Start:
         made = manifest.read(found.path)
         assert made is not None
         if state is not None:
@@ -398,6 +408,8 @@ class Checkpoints:
                     f"it is whole, and does not fit the state: {_first_line(error)}", where=str(found.path), remedy=remedy
                 ) from error
         why = f"Step {made.step} is the newest whole checkpoint."
+        if mended is not None:
+            why += f" Its copy here was damaged ({mended}), and the one at the second place was fetched."
         if passed_over:
             told = "; ".join(f"{path.name}: {reason}" for path, reason in passed_over[:_MOST_TOLD])
             why += f" {len(passed_over)} newer {'was' if len(passed_over) == 1 else 'were'} passed over: {told}."

@@ -127,6 +127,7 @@ def test_the_newest_whole_one_of_either_place_is_taken(tmp_path: Path) -> None:
     start = again.resume(loaded)
     assert (start.step, start.passed_over, float(loaded["model"]["weight"][0, 0])) == (2, (), 2.0)  # its other copy is whole
     assert told.told == [], "one copy of it is whole, so the step is not bad"
+    assert "Its copy here was damaged (__0_0.distcp: bytes 0 to" in start.why
     again.close()
     flip(path / "__0_0.distcp", 5000)
     flip(second / path.name / "__0_0.distcp", 5000)
