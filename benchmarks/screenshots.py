@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
                     for name in chosen.pages:
                         page.goto(base + PAGES[name].format(**ids))
                         page.wait_for_timeout(600)
-                        page.screenshot(path=str(chosen.folder / f"{name}-{width}-{scheme}.png"), full_page=width < 1000)
+                        page.screenshot(path=str(chosen.folder / f"{name}-{width}-{scheme}.png"), full_page=True)
                     context.close()
             paper = browser.new_context(viewport={"width": _PAPER, "height": 1123})
             paper.set_default_timeout(_PATIENCE_MS)

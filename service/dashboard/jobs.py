@@ -474,7 +474,12 @@ def _plots(
             "x": "step",
             "xs": steps,
             "series": [
-                {"name": one, "values": [_seen(values.get(step)) for step in steps], "earlier": one in before}
+                {
+                    "name": one,
+                    "values": [_seen(values.get(step)) for step in steps],
+                    "earlier": one in before,
+                    "bound": one in ("least", "greatest"),
+                }
                 for one, values in lines
             ],
             "mark": lane.onset if lane is not None else None,

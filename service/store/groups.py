@@ -66,6 +66,7 @@ def occur(
     g = t.groups.c
     group = connection.execute(_GROUP, {"project": project, "fingerprint": diagnosis.group}).first()
     before = connection.execute(_BEFORE, {"attempt": attempt_id}).first()
+    failed_at = before.at if before is not None else at  # an answer that comes later is no later failure
     if before is not None and (group is None or before.group_id != group.id):
         forget_occurrence(connection, attempt_id, at)
         before = None
@@ -82,8 +83,8 @@ def occur(
                 rule=diagnosis.rule,
                 root_text=diagnosis.root_cause.text if diagnosis.root_cause else None,
                 mitigation=diagnosis.mitigation,
-                first_seen=at,
-                last_seen=at,
+                first_seen=failed_at,
+                last_seen=failed_at,
                 count=0,
                 gpu_seconds_lost=0.0,
                 state=OPEN,
@@ -98,7 +99,7 @@ def occur(
         "attempt_id": attempt_id,
         "group_id": group_id,
         "job_id": job_id,
-        "at": before.at if before is not None else at,
+        "at": failed_at,
         "category": diagnosis.category,
         "reason": diagnosis.reason,
         "user": user,
@@ -107,7 +108,7 @@ def occur(
     }
     upsert(connection, t.occurrences, [occurrence])
     cost = price.gpu_seconds - (before.gpu_seconds if before is not None else 0.0)
-    connection.execute(_COUNT, {"_group": group_id, "_more": int(before is None), "_at": at, "_cost": cost})
+    connection.execute(_COUNT, {"_group": group_id, "_more": int(before is None), "_at": failed_at, "_cost": cost})
     if regressed:
         connection.execute(_REOPEN, {"_group": group_id, "_at": at})
     _blame(connection, attempt_id, group_id, nodes, at, set(diagnosis.culprits))

@@ -217,8 +217,8 @@ function plot(where) {
   const lines = [{ label: data.x }].concat(
     data.series.map((series, index) => ({
       label: series.name,
-      stroke: colour(series.earlier ? "unknown" : ["accent", "framework", "script", "infrastructure"][index % 4]),
-      width: series.earlier ? 1 : 1.5,
+      stroke: series.bound ? `${colour("accent")}66` : colour(series.earlier ? "unknown" : ["accent", "warn", "framework", "infrastructure"][index % 4]),
+      width: series.earlier || series.bound ? 1 : 1.5,
       dash: series.earlier ? [6, 4] : undefined,
       spanGaps: data.spans || data.series.some((one) => one.earlier), // their steps are not ours
       points: { show: series.values.length < 30 },
@@ -260,10 +260,12 @@ function plot(where) {
     tick && Math.abs(tick) < 1e-3
       ? Number(tick.toPrecision(4)).toExponential()
       : new Intl.NumberFormat("en", { notation: Math.abs(tick) < 1e5 ? "standard" : "compact", maximumSignificantDigits: 4, useGrouping: false }).format(tick);
-  const size = () => ({ width: Math.max(260, where.clientWidth), height: 220 });
+  const inner = getComputedStyle(where);
+  const size = () => ({ width: Math.max(260, where.clientWidth - parseFloat(inner.paddingLeft) - parseFloat(inner.paddingRight)), height: 220 });
+  const bounds = lines.flatMap((_, index) => (data.series[index - 1]?.bound ? [index] : []));
   const figure = new uPlot(
     { ...size(), title: data.title, padding: [null, 24, null, null], // room for half of the last step's number
-      scales: { x: { time: false } }, series: lines, axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(short) }], plugins: [marks] },
+      scales: { x: { time: false } }, series: lines, bands: bounds.length === 2 ? [{ series: bounds.reverse(), fill: `${colour("accent")}22` }] : [], axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(short) }], plugins: [marks] },
     [data.xs, ...data.series.map((series) => series.values)],
     where,
   );

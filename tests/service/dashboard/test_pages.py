@@ -135,12 +135,53 @@ ALONE = """() => [...document.querySelectorAll("table.cards tbody tr")].filter((
 """rows of a table whose last cell stands alone in a line"""
 
 
-@pytest.mark.parametrize("width", [768, 900])
+@pytest.mark.parametrize("width", [620, 768, 900])
 def test_no_cell_of_a_row_stands_alone_in_a_line(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     for path in ("", "rules", "breakdowns", "jobs", "failures", "failures/1", "search?q=e", "jobs/lost-ecc"):
         page.goto(path)
         assert (path, page.evaluate(ALONE)) == (path, [])
+
+
+ROOM = """() => [...document.querySelectorAll("td .line")].filter((one) => {
+  const cell = one.parentNode, inner = getComputedStyle(cell);
+  const room = cell.clientWidth - parseFloat(inner.paddingLeft) - parseFloat(inner.paddingRight);
+  return Math.abs(one.clientWidth - room) > 1;
+}).map((one) => one.textContent)"""
+"""lines of logs that are cut off although their cell has room, or that are wider than it"""
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280, 1920])
+def test_a_line_in_a_table_takes_the_room_that_its_cell_has(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for path in ("", "failures", "actions", "rules", "jobs/lost-ecc"):
+        page.goto(path)
+        assert page.locator("td .line").count() or path.startswith("jobs"), path
+        assert (path, page.evaluate(ROOM)) == (path, [])
+
+
+PAST_THE_EDGE = """() => [...document.querySelectorAll(".plot")].filter((one) => {
+  const inner = getComputedStyle(one), its = one.getBoundingClientRect();
+  return one.querySelector(".uplot").getBoundingClientRect().right > its.right - parseFloat(inner.paddingRight) + 1;
+}).length"""
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_a_plot_ends_where_its_panel_does(page: Any, width: int) -> None:
+    """The last step's number and the checkpoint above it were cut off."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("jobs/lost-ecc")
+    page.wait_for_selector(".plot canvas")
+    assert page.evaluate(PAST_THE_EDGE) == 0
+
+
+def test_a_list_without_times_has_no_older_page(page: Any) -> None:
+    page.goto("rules")
+    page.locator("a[rel=next]", has_text="More").click()
+    page.wait_for_url("**before=**")
+    assert page.locator("a[rel=prev]").inner_text() == "← First"
+    page.goto("rules/xid-ecc")
+    assert page.locator("#facts a[href='https://docs.nvidia.com/deploy/xid-errors/']").count() == 1
 
 
 def test_on_paper_there_is_nothing_to_press_or_to_open(page: Any) -> None:

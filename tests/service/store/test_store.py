@@ -312,6 +312,17 @@ def test_groups_count_each_attempt_once_and_follow_a_changed_mind(store: Store) 
     assert [one["reason"] for one in store.read(lambda connection: reading.groups(connection, limit=9))] == ["storage_error"]
 
 
+def test_a_later_answer_about_a_failure_is_no_later_failure(store: Store) -> None:
+    """A model's answer or a correction of the next day: the failure is as old as it was, whatever its group is then."""
+    one = begin(store, "a")
+    judge(store, one, 1, report(), at=5.0)
+    for lsn, made in ((2, report()), (3, report("storage_error", group="other"))):
+        number = judge(store, one, lsn, made, at=90_000.0).group_id
+        assert number is not None
+        group = store.read(lambda connection, number=number: reading.group(connection, number))  # type: ignore[misc]
+        assert (group["count"], group["first_seen"], group["last_seen"]) == (1, 5.0, 5.0)
+
+
 def test_a_failure_costs_what_came_after_the_scripts_last_good_checkpoint(store: Store) -> None:
     one = begin(store, "a")
     for step, healthy in ((250, None), (750, True), (900, False)):
