@@ -42,7 +42,8 @@ class Real:
     suspends = False
     """Jobs can since 1.21; Debian's source is 1.20"""
 
-    def __init__(self) -> None:
+    def __init__(self, controllers: str = "job,garbagecollector") -> None:
+        self._controllers = controllers
         self._folder = Path(tempfile.mkdtemp(prefix="diagnose-kubernetes-", dir="/tmp"))
         self.tokens = {"admin": "admin"}
         self.requests: list[Request] = []
@@ -51,6 +52,7 @@ class Real:
         port = _free_port()
         self.url = f"https://127.0.0.1:{port}"
         self.ca = self._folder / "apiserver.crt"
+        self.kubeconfig = self._folder / "kubeconfig"
         self._start(port)
 
     def _start(self, port: int) -> None:
@@ -90,7 +92,7 @@ class Real:
         for group, version, plural in SERVED:
             if ("." in group and not group.endswith("k8s.io")) or group == "jobset.x-k8s.io":
                 self._define(group, version, plural)
-        (folder / "kubeconfig").write_text(
+        self.kubeconfig.write_text(
             json.dumps(
                 {
                     "apiVersion": "v1",
@@ -102,14 +104,25 @@ class Real:
                 }
             )
         )
+        self._control()
+        self._until(self._controlled)
+
+    def _control(self) -> None:
         self._run(
             str(FOLDER / "kube-controller-manager"),
-            f"--kubeconfig={folder}/kubeconfig",
-            "--controllers=job,garbagecollector",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--controllers={self._controllers}",
             "--leader-elect=false",
             "--secure-port=0",
             "--port=0",
         )
+
+    def _controlled(self) -> bool:
+        """Right after the server it may find something missing there, and ends. On a cluster it is started again, too."""
+        if self._running[-1].poll() is not None:
+            self._running.pop()
+            self._control()
+        return "Caches are synced for garbage collector" in (self._folder / "kube-controller-manager.log").read_text()
 
     def _run(self, *words: str) -> None:
         with (self._folder / f"{Path(words[0]).name}.log").open("wb") as log:
@@ -130,10 +143,14 @@ class Real:
         deadline = time.monotonic() + _START_S
         while not holds():
             if time.monotonic() > deadline or any(one.poll() is not None for one in self._running):
-                logs = "\n".join(path.read_text()[-2000:] for path in self._folder.glob("*.log"))
+                said = self.said()
                 self.stop()
-                raise RuntimeError(f"no API server:\n{logs}")
+                raise RuntimeError(f"no API server:\n{said}")
             time.sleep(0.2)
+
+    def said(self) -> str:
+        """The ends of its logs."""
+        return "\n".join(path.read_text()[-2000:] for path in self._folder.glob("*.log"))
 
     def _define(self, group: str, version: str, plural: str) -> None:
         kind = SERVED[group, version, plural].kind
