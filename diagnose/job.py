@@ -81,6 +81,14 @@ class Job:
             if processes > 1 and self._fingerprint is not None:  # that is made of the beginning alone
                 yield from feed_ahead(self.compression, source, rest, processes, read)
 
+    def holds(self, source: int) -> bool:
+        """Whether whole lines of source number ``source`` wait for those after them."""
+        return self.compression.holds(source)
+
+    def pause(self, source: int) -> list[Scan]:
+        """Nothing has come for a while: see ``Compression.pause``."""
+        return self.compression.pause(source)
+
     def close(self, source: int) -> list[Scan]:
         """Source number ``source`` has ended."""
         return self.compression.close(source)

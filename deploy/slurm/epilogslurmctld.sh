@@ -41,8 +41,11 @@ tell() {
 # Of a heterogeneous job the first part tells: the batch script ran in it.
 if [ "${SLURM_HET_JOB_OFFSET:-0}" -gt 0 ]; then exit 0; fi
 if [ "${1:-}" = tell ]; then
+    echo "in a session of its own"
+    exec >/dev/null
     tell
 else
-    DIAGNOSE_SLURM=$here setsid "$BASH" "$0" tell </dev/null >/dev/null 2>&1 &
+    # When this script ends, slurmctld kills what is still in its process group. So it waits until the other one has left it.
+    read -r _ < <(DIAGNOSE_SLURM=$here exec setsid "$BASH" "$0" tell </dev/null 2>/dev/null)
 fi
 exit 0

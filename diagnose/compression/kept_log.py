@@ -378,6 +378,16 @@ class Compression:
         self._changes(stream)
         return True
 
+    def holds(self, source: int) -> bool:
+        """Whether whole lines of a source wait for those after them."""
+        return self.stream(source).transport.holds
+
+    def pause(self, source: int) -> list[Scan]:
+        """Nothing has come for a while: take the whole lines that wait for those after them."""
+        stream = self.stream(source)
+        self._changes(stream)
+        return [self._add(stream, block) for block in stream.blocks.feed(stream.transport.pause())]
+
     def close(self, source: int) -> list[Scan]:
         """The source has ended. Its last line counts even without a line end."""
         stream = self.stream(source)

@@ -80,6 +80,19 @@ class Transport:
         """Whether ``feed`` would give back ``chunk`` itself. If so, it counts as fed."""
         return self._decoder.plain and self._ends.plain and self._passes(chunk)
 
+    @property
+    def holds(self) -> bool:
+        """Whether whole lines wait for those after them."""
+        return bool(self._unwrap.holds or self._held or self._waiting)
+
+    def pause(self) -> bytes:
+        """The whole lines that are held, if nothing has come after them for a while."""
+        out: list[bytes] = []
+        for line in self._unwrap.pause():
+            self._dressed(line, out)
+        self._decide_now(out)
+        return b"".join(out)
+
     def close(self) -> bytes:
         """The rest of the source."""
         out: list[bytes] = []
@@ -431,6 +444,10 @@ class Transport:
         """Pass on all that is held, as what it seems to be."""
         for line in self._unwrap.close():
             self._dressed(line, out)
+        self._decide_now(out)
+
+    def _decide_now(self, out: list[bytes]) -> None:
+        """Decide with the lines that there are: what dress they have, and whether a wrapper wrote them."""
         if self._held:
             self._decide(out)
         if self._waiting:

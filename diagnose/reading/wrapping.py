@@ -65,6 +65,15 @@ class Unwrap:
         self._held.append(line)
         return self._decide() if len(self._held) >= _MOST_HELD else []
 
+    @property
+    def holds(self) -> bool:
+        """Whether lines wait for those after them."""
+        return bool(self._held)
+
+    def pause(self) -> list[bytes]:
+        """What is held, if nothing has come after it for a while. Lines are joined only where the column is known."""
+        return self._flush() if self.width else self._release()
+
     def close(self) -> list[bytes]:
         """What is still held, after the last line."""
         if not self.width:

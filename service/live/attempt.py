@@ -220,6 +220,8 @@ class LiveAttempt:
         self._progress_at = self._last_seen = self._wall_of_last_data = opened.last_seen
         self._last_data = max(host.began, now - max(0.0, clock.now() - opened.last_seen))
         self._moved_at = self._last_data
+        self._holding: set[int] = set()
+        """sources with lines that wait for those after them"""
         self._times = Timers(max(self._last_data + settings.hang_s, now + _GRACE_S) if self._end is None else 0.0)
         self.seen = self._look()
 
@@ -419,6 +421,9 @@ class LiveAttempt:
         self._counted_lines = job.compression.counts.lines_in
         self._rows.next_ord = job.compression.kept.lines
         self._step = job.compression.last_step
+        if held := [number for number in range(len(job.sources)) if job.holds(number)]:
+            self._holding.update(held)
+            self._times.held(now)
         return job
 
     # --- reading -------------------------------------------------------------------------------------------------------------
@@ -443,10 +448,25 @@ class LiveAttempt:
         scans = job.feed(reading.number, data)
         for scan in scans:
             self._keep(job, reading, scan)
+        if job.holds(reading.number):
+            self._holding.add(reading.number)
+            self._times.held(self._clock.steady())
         if self.workload is None and job.compression.counts.bytes_in >= FINGERPRINTED:
             self.workload = self._host.workload(job.fingerprint, self.project)
         if self._host.learns:
             self._learn(scans)
+
+    def _pause(self, job: Job) -> None:
+        """Lines have waited long enough for those after them: what they say may be why it stands still."""
+        self._times.held(0.0)
+        for number in sorted(self._holding):
+            scans = job.pause(number) if number < len(job.sources) else []
+            for scan in scans:
+                self._keep(job, self._readings[number], scan)
+            self._dirty = self._dirty or bool(scans)
+            if self._host.learns:
+                self._learn(scans)
+        self._holding.clear()
 
     def _break_off(self, job: Job, reading: Reading) -> None:
         """Bytes of a source are missing. End its half line, because what comes next does not belong to it, and note the gap."""
@@ -540,6 +560,8 @@ class LiveAttempt:
         times, items = self._times, self.inbox.items
         if at_leisure and not items and times.leisure and times.leisure <= now:
             times.diagnose = now
+        if times.pause and times.pause <= now and not items:
+            self._pause(job)
         if times.end and times.end <= now and not items:
             times.end = 0.0
             self._ends(self._ended_by)

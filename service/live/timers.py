@@ -12,6 +12,8 @@ _ALL_COST = 5.0
 """and those of all jobs that do so may take this part of it: a fifth"""
 _AT_LEISURE, _ALL_AT_LEISURE = 4.0, 1.5
 """while the thread has nothing to read, those of one job may take a quarter of it, and those of all jobs two thirds"""
+_HELD_S = 1.0
+"""so long lines of a running job may wait for those after them"""
 _CALM_S = 20.0
 _SETTLED_S = 0.6
 """when a job that kept failing has said no more for so long, it gets its last diagnosis"""
@@ -44,6 +46,8 @@ class Timers:
         self.diagnose = 0.0
         self.leisure = 0.0
         """when to diagnose it, if its thread has nothing to read then: mostly before ``diagnose``"""
+        self.pause = 0.0
+        """when lines have waited long enough for those after them, to be joined with them"""
         self.end = 0.0
         self.hang = hang
         self.retry = 0.0
@@ -53,7 +57,11 @@ class Timers:
         self._gap = self._rest = self._least = _SHORTEST_GAP_S
 
     def next(self) -> float:
-        return min((at for at in (self.flush, self.diagnose, self.end, self.hang, self.retry) if at), default=0.0)
+        return min((at for at in (self.flush, self.diagnose, self.pause, self.end, self.hang, self.retry) if at), default=0.0)
+
+    def held(self, now: float) -> None:
+        """Lines wait for those after them since ``now``; 0: none does."""
+        self.pause = now and (self.pause or now + _HELD_S)
 
     def hit(self, now: float) -> None:
         """A line that is evidence of a failure was kept.

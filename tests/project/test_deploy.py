@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -183,6 +185,34 @@ def test_the_controllers_epilog_says_how_the_job_ended(status: str, end: dict[st
         time.sleep(0.1)
     box.stop()
     assert (done.returncode, box.ends) == (0, [("4711_2", {**end, "attempt": 1})])
+
+
+def test_what_slurmctld_kills_when_the_controllers_epilog_ends_is_not_who_tells() -> None:
+    box = Box().start()
+    environment = {"PATH": os.environ["PATH"], "DIAGNOSE_URL": box.url, "DIAGNOSE_TOKEN_FILE": "/none"}
+    words = [str(DEPLOY / "slurm" / "epilogslurmctld.sh")]
+    here = os.sched_getaffinity(0)
+    one, *others = sorted(here)
+    try:
+        # Who starts and who kills are on processors of their own, so that the script's child comes late.
+        os.sched_setaffinity(0, others or here)
+        for job in range(30):
+            started = subprocess.Popen(
+                ["taskset", "--cpu-list", str(one), *words],
+                env={**environment, "SLURM_JOB_ID": str(job)},
+                start_new_session=True,
+            )
+            os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait(10)
+    finally:
+        os.sched_setaffinity(0, here)
+    until = time.monotonic() + 60
+    while len(box.ends) < 30 and time.monotonic() < until:
+        time.sleep(0.1)
+    box.stop()
+    assert sorted(int(job) for job, _ in box.ends) == list(range(30))
 
 
 def test_an_epilog_neither_fails_nor_hangs_without_a_service() -> None:

@@ -198,6 +198,29 @@ def test_a_longer_line_shows_that_nothing_was_broken() -> None:
     assert undressed(data) == data
 
 
+@pytest.mark.parametrize("pushed", [b"a" * 40 + b" b" * 20 + b"\ncontinues perhaps\n", b"1: one\n2: two\n", b"no line end"])
+def test_what_waits_for_the_next_lines_goes_on_in_a_pause(pushed: bytes) -> None:
+    transport = Transport()
+    before = transport.feed(pushed)
+    assert transport.holds == (b"\n" in pushed)
+    whole = before + transport.pause()
+    assert not transport.holds
+    assert whole.count(b"\n") == pushed.count(b"\n"), "but for the last line, which has not ended"
+    assert transport.pause() == b""
+    assert (whole + transport.feed(b"more\n") + transport.close()).count(b"\n") == pushed.count(b"\n") + 1
+
+
+def test_a_pause_neither_joins_what_may_have_been_whole_nor_ends_what_is_known_to_be_broken() -> None:
+    transport = Transport()
+    perhaps = b"a" * 40 + b" b" * 20 + b"\nc, d\n"
+    assert transport.feed(perhaps) + transport.pause() == perhaps
+    broken = [line[at : at + 80] + "\n" for line in LONG for at in range(0, len(line), 80)]
+    known = Transport()
+    out = known.feed("".join(broken * 20).encode()) + known.pause()
+    assert out.decode().count(LONG[0]) == 20
+    assert (known.feed("".join(broken).encode()) + known.close()).decode().count(LONG[0]) == 1
+
+
 # --- whatever the cuts ------------------------------------------------------------------------------------------------------
 
 SAMPLES = [

@@ -137,8 +137,9 @@ def test_no_serious_violation_of_accessibility(page: Any, path: str, scheme: str
 @pytest.mark.browser
 def test_the_job_leads_there_and_has_the_scores_among_its_plots(page: Any) -> None:
     page.goto("jobs/llama")
-    assert page.locator(".plot .u-title", has_text="scores: acc,none").count() == 1
-    assert page.locator(".plot .u-legend", has_text="a-data-set-with-a-long-name-2").count() == 1
+    # As soon as the page's script has drawn them; it is an error if there are two.
+    page.locator(".plot .u-title", has_text="scores: acc,none").wait_for()
+    page.locator(".plot .u-legend", has_text="a-data-set-with-a-long-name-2").wait_for()
     page.click("a:text-is('Scores')")
     page.wait_for_url("**/jobs/llama/evaluation")
     first = page.locator("#scores [data-row]").first

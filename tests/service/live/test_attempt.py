@@ -234,6 +234,46 @@ def test_who_failed_on_gets_its_last_diagnosis_when_its_thread_has_nothing_to_re
     assert len(case.reports) == 2, "nothing is new"
 
 
+WIDE = b"RuntimeError: boom, and so on up to the last column of a usual terminal, as it".ljust(80, b"!")
+
+
+def test_a_line_that_may_have_been_broken_is_waited_for_no_longer_than_a_second() -> None:
+    case = Case()
+    case.push(WIDE + b"\n")
+    case.work()
+    case.work(0.9)
+    assert case.reports == [], "the next line may be its other half"
+    case.work(0.1)
+    case.work(0.3)
+    assert [report.diagnosis.reason for report in case.reports] == ["runtime_error"]
+    case.stored()
+    case.push(b"the cat sat\n")
+    case.work()
+    case.end(End("exit", case.attempt.started_at + 100.0, 1))
+    case.work(3.0)
+    assert case.kept() == [WIDE.decode(), "the cat sat"]
+
+
+def test_lines_that_waited_when_it_left_the_memory_are_not_waited_for_again() -> None:
+    case = Case()
+    case.push(b"one\n" + WIDE + b"\n")
+    case.work()
+    case.attempt.wait(lambda: None, report=False)
+    case.work()
+    (flush,) = case.flushes
+    assert flush.snapshot is not None
+    now = case.hands.clock.now()
+    opened = Opened(1, 2, 1, 1, 1, "running", None, None, None, None, now, now, flush.sources, {})
+    again = Case(opened)
+    again.known = flush.snapshot, [StoredLine(row.source, row.line, row.text.encode(), row.rule, row.cut) for row in flush.rows]
+    again.attempt.wait(lambda: None, report=True)
+    again.work()
+    again.work(1.0)
+    again.stored()
+    again.work(0.3)
+    assert again.reports[-1].diagnosis.reason == "runtime_error"
+
+
 def test_at_leisure_nobody_is_diagnosed_before_it_said_no_more_for_a_moment() -> None:
     case = Case()
     case.push(b"RuntimeError: boom\n")

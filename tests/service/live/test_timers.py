@@ -10,7 +10,7 @@ from service.live.timers import Judging, Timers
 def test_the_next_is_the_earliest_that_is_set() -> None:
     timers = Timers()
     assert timers.next() == 0.0
-    for number, name in enumerate(("hang", "retry", "end", "flush", "diagnose")):
+    for number, name in enumerate(("hang", "retry", "end", "pause", "flush", "diagnose")):
         setattr(timers, name, 100.0 - number)
         assert timers.next() == 100.0 - number
     assert Timers(7.0).next() == 7.0
