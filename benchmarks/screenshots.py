@@ -8,7 +8,6 @@ the page of the model shows what a model comes to that knows nothing.
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.answerer import Answerer, by_chance
 from benchmarks.measure import ROOT
+from tests.support.browser import chromium, program
 
 IMAGES = ROOT / "docs" / "images"
 PAGES = {
@@ -67,20 +67,16 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.documents == (chosen.folder is not None):
         parser.error("give a folder, or --documents")
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
+    if program() is None:
         sys.exit("there is no Chromium on this machine")
-    from playwright.sync_api import sync_playwright
-
     if not chosen.documents:
         chosen.folder.mkdir(parents=True, exist_ok=True)
-    with Answerer(by_chance(7)) as answerer, sync_playwright() as driver:
+    with Answerer(by_chance(7)) as answerer, chromium() as browser:
         words = [sys.executable, "-m", "diagnose", "demo", "--no-browser", "--jobs", "150", "--llm", answerer.url]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
             base = process.stdout.readline().strip()
-            browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
             ids = _ids(browser, base)
             time.sleep(5)  # so that some live lines have come
             if chosen.documents:

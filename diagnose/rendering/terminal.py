@@ -26,11 +26,13 @@ _AT_LINE: Final = {"TERM_PROGRAM": ("iTerm.app", "vscode"), "TERM": ("xterm-kitt
 
 
 class Style:
-    """Colours and links, if ``stream`` is a terminal and NO_COLOR is not set; and how wide it is."""
+    """Colours and links, if ``stream`` is a terminal or FORCE_COLOR is set, but not with NO_COLOR; and how wide it is."""
 
     def __init__(self, stream: TextIO) -> None:
         known = os.environ
-        self.on = stream.isatty() and not known.get("NO_COLOR") and known.get("TERM") != "dumb"
+        forced = known.get("FORCE_COLOR", "0") not in ("", "0")  # for "less -R", and the pages of a CI system
+        shows = stream.isatty() and known.get("TERM") != "dumb"
+        self.on = (shows or forced) and not known.get("NO_COLOR")
         self._links = self.on and shows_links(known)
         self._at_line = _named(_AT_LINE, known)
         columns = shutil.get_terminal_size((_WIDTH, 24)).columns if stream.isatty() else _WIDTH

@@ -60,6 +60,17 @@ def _read(terminal: int) -> bytes:
     return said
 
 
+def test_colours_can_be_asked_for_in_a_pipe_and_refused_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variables, coloured in (({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "0"}, False)):
+        with monkeypatch.context() as here:
+            here.delenv("NO_COLOR", raising=False)
+            for name, value in variables.items():
+                here.setenv(name, value)
+            assert (Style(io.StringIO()).bold("x") != "x") is coloured, variables
+            here.setenv("NO_COLOR", "1")
+            assert Style(io.StringIO()).bold("x") == "x"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [60, 80, 160])
 def test_a_report_is_as_wide_as_its_terminal(shown: Shown, columns: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from service import demo
 from service.dashboard import routes
 from service.store import Store, pages, tables
 from tests.conftest import ROOT
+from tests.support import browser
 from tests.support.servers import Server
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -48,13 +48,10 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
+    if browser.program() is None:
         pytest.skip("Chromium is not installed")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    with browser.chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.browser import chromium, program
 from tests.support.issuer import Provider
 from tests.support.live import until
 from tests.support.servers import Server
@@ -156,12 +157,10 @@ def test_a_service_account_sends_into_its_project_and_others_do_not(site: Site) 
 
 @pytest.mark.browser
 def test_in_a_browser_the_way_leads_to_the_provider_and_back_to_the_page(site: Site) -> None:
-    playwright = pytest.importorskip("playwright.sync_api")
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
+    pytest.importorskip("playwright.sync_api")
+    if program() is None:
         pytest.skip("Chromium is not installed")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with chromium() as browser:
         page = browser.new_page()
         page.goto(f"{site.server.url}/ui/nodes?range=7d")
         page.click("text=Sign in at the lab")
