@@ -129,9 +129,9 @@ def importable(module: str) -> bool:
     return done.returncode == 0
 
 
-def product(engine: str, rules: Path | None, log: Path | None = None, passes: int = 1) -> Contender:
+def product(engine: str, rules: Path | None, log: Path | None = None, passes: int = 1, folds: bool = True) -> Contender:
     """diagnose with one of its engines. If ``log`` is given it reads that one, in so many cold passes."""
     tail = (str(rules),) if rules else ()
-    base = (sys.executable, "-m", "benchmarks.children.ours", engine, str(passes))
-    name = f"diagnose, {engine}" + (", the log alone" if log else "")
+    base = (sys.executable, "-m", "benchmarks.children.ours", engine if folds else f"{engine}-without-folds", str(passes))
+    name = f"diagnose, {engine}" + (", the log alone" if log else "") + ("" if folds else ", without folds")
     return Contender(name, lambda other: (*base, str(log or other), *tail))

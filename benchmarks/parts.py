@@ -158,6 +158,8 @@ def mixed(style: str, log: Path, lines: int, options: Any) -> Section:
         )
     makers.append(partial(raw, "raw, 1 MiB chunks, MULTILINE", whole, f"{style}-raw", "chunk"))
     makers += [partial(product, engine, rules) for engine in options.engines]
+    if "core" in options.engines:
+        makers.append(partial(product, "core", rules, folds=False))
     if not options.no_peers:
         makers.append(partial(ripgrep, whole, style))
         makers += [partial(drain, setting, options.slow_mb) for setting in ("defaults", "masked")]
