@@ -6,15 +6,14 @@ what happened before and elsewhere, and decides. The service acts.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.compression.folds import KEEP, Folding
 from diagnose.compression.kept_log import Compression
 from diagnose.compression.workload import FIRST, HEAD, Fingerprint, fingerprint
-from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.evidence import Evidence, gather, normal
-from diagnose.diagnosis.explain import explain
 from diagnose.diagnosis.finding import Finding
 from diagnose.diagnosis.likeness import sounds
 from diagnose.diagnosis.status import Told
@@ -79,7 +78,12 @@ class Job:
         for piece in rest:
             yield self.feed(source, bytes(piece))
             if processes > 1 and self._fingerprint is not None:  # that is made of the beginning alone
-                yield from feed_ahead(self.compression, source, rest, processes, read)
+                ahead = feed_ahead(self.compression, source, rest, processes, read)
+                yield next(ahead, [])
+                loading = threading.Thread(target=_load_what_reports_need)  # beside the processes, which have begun
+                loading.start()
+                yield from ahead
+                loading.join()  # the next source may begin processes, which must not be copied from the midst of it
 
     def holds(self, source: int) -> bool:
         """Whether whole lines of source number ``source`` wait for those after them."""
@@ -121,6 +125,8 @@ class Job:
 
     def finding(self, evidence: Evidence, *, running: bool = False) -> Finding:
         """Kept lines -> diagnosis."""
+        from diagnose.diagnosis.explain import explain
+
         return explain(evidence, self.compression, self.known, running=running, told=None if running else self.told)
 
     def report(self, *, running: bool = False) -> Report:
@@ -128,6 +134,7 @@ class Job:
         from diagnose import report as r  # pydantic takes a while to import, so it waits until it is needed
         from diagnose.decision.advice import advise
         from diagnose.decision.checkpoints import saved
+        from diagnose.decision.policy_file import shipped_policy
         from diagnose.diagnosis.reporting import report_of
 
         evidence = self.evidence()
@@ -142,3 +149,12 @@ class Job:
         )
         found = [r.SavedCheckpoint(step=one.step, path=one.path, complete=one.complete) for one in checkpoints]
         return report_of(identity, finding, action, found, evidence, self.compression, running=running)
+
+
+def _load_what_reports_need() -> None:
+    """Import it, and prepare its words: a quarter of a second of a report."""
+    from diagnose.decision import advice, checkpoints, policy_file  # noqa: F401
+    from diagnose.diagnosis import explain, reporting, subjects  # noqa: F401
+
+    policy_file.shipped_policy()
+    subjects.about("any")

@@ -7,6 +7,7 @@ attempt begins after roll-backs were decided: at the newest healthy checkpoint, 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from diagnose.knowledge.rules import Rule
 from diagnose.reading.prefixes import body_start
 
 MOST = 256
-_WORDS = (b"heckpoint", b"saving model")
+_SAVES = re.compile(rb"heckpoint|saving model")
 _MOST_STEP = 10**12
 
 
@@ -86,16 +87,18 @@ def saved(facts: Iterable[tuple[int, bytes]], rules: Sequence[Rule]) -> tuple[Ch
         for rule in rules
         if rule.facts and rule.id.startswith("checkpoint-") and "(?P<step>" in rule.pattern and "(?P<path>" in rule.pattern
     ]
+    read: dict[bytes, list[Checkpoint]] = {}  # ranks say the same
     found: dict[int, Checkpoint] = {}
     for _, words in facts if telling else ():
-        if not any(word in words for word in _WORDS):
-            continue
-        body = words[body_start(words) :].decode("utf-8", "replace")
-        for pattern, complete in telling:
-            match = pattern.search(body, timeout=0.05)
-            if match is not None and (step := int(match["step"])) < _MOST_STEP:
-                found.pop(step, None)  # saved again after a roll-back: the later one counts
-                found[step] = Checkpoint(step, match["path"], complete=complete)
+        body = words[body_start(words) :] if _SAVES.search(words) else b""
+        if body and body not in read:
+            text = body.decode("utf-8", "replace")
+            matches = ((pattern.search(text, timeout=0.05), complete) for pattern, complete in telling)
+            read[body] = [Checkpoint(int(one["step"]), one["path"], complete=complete) for one, complete in matches if one]
+        for one in read.get(body, ()):
+            if one.step < _MOST_STEP:
+                found.pop(one.step, None)  # saved again after a roll-back: the later one counts
+                found[one.step] = one
     return tuple(sorted(found.values(), key=lambda one: one.step)[-MOST:])
 
 

@@ -11,7 +11,6 @@ import os
 import platform
 import warnings
 from collections.abc import Iterable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -85,6 +84,8 @@ class Wheel:
     """The ``hyperscan`` package (which is built on Vectorscan)."""
 
     def __init__(self) -> None:
+        from importlib import metadata  # 20 ms, for the one that is rarely asked
+
         import hyperscan
 
         self._hyperscan = hyperscan
