@@ -154,7 +154,9 @@ def _ids(browser: Any, base: str) -> dict[str, str]:
     page.goto(f"{base}nodes")
     found["node"] = last(page.locator("[data-row] a").first)
     page.goto(f"{base}actions?state=proposed")
-    found["action"] = last(page.locator("[data-row] a[href*='/actions/']").last)
+    proposed = page.locator("[data-row] a[href*='/actions/']")
+    isolating = page.locator("[data-row]:has-text('isolate') a[href*='/actions/']")
+    found["action"] = last((isolating if isolating.count() else proposed).last)
     page.close()
     return found
 
