@@ -52,12 +52,13 @@ def _logs() -> list[bytes]:
 
 
 @cache
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="diagnose-fuzzing-"))
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """It is removed when this process ends."""
+    return tempfile.TemporaryDirectory(prefix="diagnose-fuzzing-")
 
 
 def _file(name: str, read: Callable[[Path], object], body: bytes) -> None:
-    path = _folder() / name
+    path = Path(_folder().name) / name
     path.write_bytes(body)
     read(path)
 
