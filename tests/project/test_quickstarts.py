@@ -28,7 +28,9 @@ def lines_of(title: str) -> list[str]:
 
 
 def pip_cache() -> str:
-    return subprocess.run([sys.executable, "-m", "pip", "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-m", "pip", "cache", "dir"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 @pytest.mark.timeout(900)

@@ -76,7 +76,7 @@ def _saved() -> bytes:
 
 
 def _sealed() -> bytes:
-    folder = _folder() / "checkpoint"
+    folder = Path(_folder().name) / "checkpoint"
     folder.mkdir(exist_ok=True)
     (folder / "weights.bin").write_bytes(bytes(100))
     return manifest.text_of(manifest.seal(folder, 7))
