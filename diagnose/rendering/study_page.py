@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from diagnose.rendering.html import template
 
 _SIGN = 6.2
 """about the width of a letter at an axis"""
+_GAP = 8.0
+"""between two names there"""
 _WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _PARTS = (
     ("useful", "useful", "good"),
@@ -69,7 +72,7 @@ def bars(counts: Sequence[float], names: Sequence[str], about: str) -> Markup:
     most = max(counts, default=0) or 1
     width, height = 720, 130
     step = (width - 40) / max(1, len(counts))
-    every = max(1, -(-len(names) * 36 // width)) if len(names) < 40 else -(-len(names) * 90 // width)
+    every = max(1, math.ceil((_SIGN * max(map(len, names), default=0) + _GAP) / step))
     parts = [Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, about)]
     parts.append(Markup('<text class="tick" x="34" y="14" text-anchor="end">{}</text>').format(f"{most:,}"))
     for number, (count, name) in enumerate(zip(counts, names, strict=True)):

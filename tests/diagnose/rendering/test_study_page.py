@@ -17,3 +17,5 @@ def test_no_label_of_an_axis_is_cut(count: int) -> None:
     labels = re.findall(r'<text class="tick" x="([\d.]+)" y="125">([^<]*)</text>', picture)
     assert labels[0][1] == days[0]
     assert all(float(x) + 6 * len(name) <= 720 for x, name in labels)
+    ends = [float(x) + 6.2 * len(name) for x, name in labels]
+    assert all(end < float(x) for end, (x, _) in zip(ends, labels[1:], strict=False)), "no two lie over each other"
