@@ -216,6 +216,7 @@ def main() -> int | None:
                 files: list[int] = []
                 try:  # open in here: who is told of the child can rely on it that its streams are there
                     files += [_opened(path, stream) for stream, path in enumerate(asked["streams"])]
+                    parent = os.getpid()
                     told = os.fork()
                 except OSError as error:
                     problem = str(error)
@@ -223,7 +224,7 @@ def main() -> int | None:
                     if told == 0:
                         os.close(questions.fileno())
                         os.close(answers.fileno())
-                        return _become(asked, files)
+                        return _become(asked, files, parent)
                     running.add(told)
                 for file in files:
                     os.close(file)
@@ -255,11 +256,13 @@ def _opened(path: str, stream: int) -> int:
     return os.open(path, (os.O_WRONLY | os.O_APPEND if stream else os.O_RDONLY) | os.O_NOCTTY)
 
 
-def _become(asked: dict[str, Any], files: list[int]) -> int:
+def _become(asked: dict[str, Any], files: list[int], parent: int) -> int:
     """Be the program, from its first line on."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:  # it was killed just before that
+        os._exit(1)
     from diagnose.cli import main as program
 
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     for stream, file in enumerate(files):
         os.dup2(file, stream)
         os.close(file)
