@@ -154,7 +154,7 @@ class Job:
 def _load_what_reports_need() -> None:
     """Import it, and prepare its words: a quarter of a second of a report."""
     from diagnose.decision import advice, checkpoints, policy_file  # noqa: F401
-    from diagnose.diagnosis import explain, reporting, subjects  # noqa: F401
+    from diagnose.diagnosis import explain, reporting  # noqa: F401
 
     policy_file.shipped_policy()
-    subjects.about("any")
+    explain.prepare()

@@ -43,6 +43,11 @@ _KILLERS = (("host_out_of_memory", 0.6), ("preempted", 0.25))
 """who else may have sent a SIGKILL that nobody explains: the kernel, or a person or a scheduler"""
 
 
+def prepare() -> None:
+    """Work out what all explanations need, before the first one asks."""
+    about("any line")
+
+
 def explain(
     evidence: Evidence,
     log: Compression,
