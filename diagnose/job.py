@@ -89,6 +89,10 @@ class Job:
         """Whether whole lines of source number ``source`` wait for those after them."""
         return self.compression.holds(source)
 
+    def paused(self) -> list[tuple[int, list[Scan]]]:
+        """``pause`` for all sources with such lines, by their numbers."""
+        return [(number, self.pause(number)) for number in range(len(self.sources)) if self.holds(number)]
+
     def pause(self, source: int) -> list[Scan]:
         """Nothing has come for a while: see ``Compression.pause``."""
         return self.compression.pause(source)

@@ -191,6 +191,7 @@ def _of_files(arguments: argparse.Namespace) -> Callable[[], str]:
                     job.restart(number)
                 else:
                     job.feed(number, chunk)
+        job.paused()  # the page is of now: no line waits for the next ones
         return text.render(job.report(running=True), job, Style(sys.stdout))
 
     return screen

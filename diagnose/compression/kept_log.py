@@ -380,7 +380,8 @@ class Compression:
 
     def holds(self, source: int) -> bool:
         """Whether whole lines of a source wait for those after them."""
-        return self.stream(source).transport.holds
+        stream = self.streams.get(source)
+        return stream is not None and stream.transport.holds
 
     def pause(self, source: int) -> list[Scan]:
         """Nothing has come for a while: take the whole lines that wait for those after them."""

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from diagnose.learning.live import Learner, Summary
 
 _POLL_S = 0.2
+_PAUSE_S = 1.0
+"""after so long without news, lines are shown that wait for the next ones"""
 
 
 class KeptFile:
@@ -66,22 +69,16 @@ class KeptFile:
 def follow(job: Job, kept_file: KeptFile, arguments: argparse.Namespace) -> bool:
     """Read until Ctrl-C, or until nothing came for as long as ``--idle`` says. True if the job counts as ended then."""
     followers = [Follower(source) for source in job.sources]
-    learner = _learner(job, arguments)
     folders = [path for path in arguments.paths if Path(path).is_dir()]
-    live = _Live(job)
+    readers = _Readers(kept_file, _Live(job), _learner(job, arguments))
     last_news = time.monotonic()
     ended = False
     try:
         while True:
             news = False
-            for number, follower in enumerate(followers):
-                for chunk in follower.poll():
-                    news = True
-                    scans = job.restart(number) if isinstance(chunk, Restart) else job.feed(number, chunk)
-                    kept_file.write(number, scans)
-                    live.show(number, scans)
-                    if learner is not None:
-                        learner.feed(scans)
+            for number, scans in _news(job, followers):
+                news = True
+                readers.take(number, scans)
             for source in _new_sources(folders, job):
                 job.sources.append(source)
                 kept_file.begin(job, many=True)
@@ -92,21 +89,45 @@ def follow(job: Job, kept_file: KeptFile, arguments: argparse.Namespace) -> bool
             elif arguments.idle is not None and time.monotonic() - last_news >= arguments.idle:
                 ended = True
                 break
-            live.status()
+            elif time.monotonic() - last_news >= _PAUSE_S:
+                for number, scans in job.paused():
+                    readers.take(number, scans)
+                kept_file.flush()
+            readers.live.status()
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         pass
     finally:
-        live.done()
+        readers.live.done()
     for number, follower in enumerate(followers):
         follower.close()
-        scans = job.close(number)
-        kept_file.write(number, scans)
-        if learner is not None:
-            learner.feed(scans)
-    if learner is not None:
-        _print_summary(learner.close(job.compression.counts.dropped))
+        readers.take(number, job.close(number), shown=False)
+    if readers.learner is not None:
+        _print_summary(readers.learner.close(job.compression.counts.dropped))
     return ended
+
+
+@dataclass(slots=True)
+class _Readers:
+    """Who gets what was read."""
+
+    kept: KeptFile
+    live: _Live
+    learner: Learner | None
+
+    def take(self, number: int, scans: list[Scan], shown: bool = True) -> None:
+        self.kept.write(number, scans)
+        if shown:
+            self.live.show(number, scans)
+        if self.learner is not None:
+            self.learner.feed(scans)
+
+
+def _news(job: Job, followers: list[Follower]) -> Iterator[tuple[int, list[Scan]]]:
+    """What came since the last time, by the number of its source."""
+    for number, follower in enumerate(followers):
+        for chunk in follower.poll():
+            yield number, job.restart(number) if isinstance(chunk, Restart) else job.feed(number, chunk)
 
 
 def _learner(job: Job, arguments: argparse.Namespace) -> Learner | None:

@@ -353,20 +353,21 @@ def test_a_line_of_a_gigabyte_takes_little_memory(tmp_path: Path) -> None:
 
 def test_follow_reads_on_until_idle(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
-    log.write_bytes(b"first\n")
+    wide = b"first".ljust(80, b".")  # which the next line may go on
+    log.write_bytes(wide + b"\n")
     kept = tmp_path / "k"
     process = subprocess.Popen(
-        [sys.executable, "-m", "diagnose", "replay", str(log), "--follow", "--idle", "2", "--json", "--kept", str(kept)],
+        [sys.executable, "-m", "diagnose", "replay", str(log), "--follow", "--idle", "4", "--json", "--kept", str(kept)],
         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    until(lambda: kept.exists() and kept.read_bytes() == b"1:first\n")
+    until(lambda: kept.exists() and kept.read_bytes() == b"1:" + wide + b"\n")
     with log.open("ab") as file:
         file.write(b"second")
     time.sleep(0.5)
     log.rename(tmp_path / "train.log.1")
     log.write_bytes(b"third\n")
     output, _ = process.communicate(timeout=60)
-    assert (tmp_path / "k").read_text().splitlines() == ["1:first", "2:second", "1:third"]
+    assert (tmp_path / "k").read_text().splitlines() == [f"1:{wide.decode()}", "2:second", "1:third"]
     assert json.loads(output)["compression"]["lines_in"] == 3
 
 

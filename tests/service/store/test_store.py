@@ -27,7 +27,7 @@ from diagnose.learning.learned_rule import Counts, LearnedRule
 from diagnose.learning.rule_store import RuleStore
 from diagnose.learning.rule_store import metadata as rule_metadata
 from diagnose.report import Action, CompressionFigures, Diagnosis, EvidenceLine, JobIdentity, MetricFigures, Report, Suspects
-from service.store import Store, history, reading, training
+from service.store import Store, diagnoses, history, nodechecks, reading, training
 from service.store import tables as t
 from service.store.attempts import (
     Asked,
@@ -323,6 +323,86 @@ def test_a_later_answer_about_a_failure_is_no_later_failure(store: Store) -> Non
         assert (group["count"], group["first_seen"], group["last_seen"]) == (1, 5.0, 5.0)
 
 
+def resolved(store: Store, opened: Any, lsn: int, at: float = 6.0, group: str = "g") -> int:
+    """A group whose only failure was at ``at`` - 1, and that was resolved at ``at``."""
+    number = judge(store, opened, lsn, report(group=group), at=at - 1.0).group_id
+    assert number is not None
+    change = {"state": "resolved"}
+    assert store.write(lambda connection: reading.change_group(connection, number, change, "kim", at))
+    return number
+
+
+def told_of_regressions(store: Store) -> int:
+    query = select(func.count()).select_from(t.audit).where(t.audit.c.what == "failure.regressed")
+    return store.read(lambda connection: connection.execute(query).scalar_one())
+
+
+def test_an_old_failure_that_a_late_answer_moves_into_a_resolved_group_does_not_bring_it_back(store: Store) -> None:
+    number = resolved(store, begin(store, "a"), 1, at=6.0)
+    old = begin(store, "b")
+    judge(store, old, 2, report("storage_error", group="other"), at=5.5)
+    late = judge(store, old, 3, report(), at=90_000.0)
+    assert (late.group_id, late.regressed) == (number, False)
+    group = store.read(lambda connection: reading.group(connection, number))
+    assert group is not None
+    assert (group["state"], group["regressed"], group["state_changed"], group["count"]) == ("resolved", False, 6.0, 2)
+    assert told_of_regressions(store) == 0
+
+
+@pytest.mark.parametrize(("resolved_at", "back"), [(6.0, False), (4.0, True)])
+def test_an_answer_that_gives_a_failure_its_first_group_is_as_old_as_the_failure(
+    store: Store, resolved_at: float, back: bool
+) -> None:
+    """What no rule explains is in no group until the model answers: the attempt was last heard of at 5.0."""
+    number = resolved(store, begin(store, "a"), 1, at=resolved_at)
+    unknown = begin(store, "b")
+    judge(store, unknown, 2, report("unknown", group=None), at=5.0)
+    found = store.write(lambda c: diagnoses.improve(c, unknown.attempt_id, report(nodes=("n1",)), 5.0, 90_000.0))
+    assert found is not None
+    assert (found[0].group_id, found[0].regressed) == (number, back)
+    group = store.read(lambda connection: reading.group(connection, number))
+    node = store.read(lambda connection: reading.node(connection, "n1"))
+    assert group is not None
+    assert node is not None
+    assert (group["state"], group["last_seen"], node["last_failure"]) == ("open" if back else "resolved", 5.0, 5.0)
+    assert told_of_regressions(store) == int(back)
+
+
+def check(store: Store, at: float, node: str = "n1") -> None:
+    one = nodechecks.Check(at, (nodechecks.Checked(node, "good"),), 1)
+    store.write(lambda connection: nodechecks.enter(connection, one, "kim", at))
+
+
+@pytest.mark.parametrize("checked_first", [True, False])
+def test_a_node_that_passed_a_check_since_it_failed_is_not_suspected_by_a_late_answer(
+    store: Store, checked_first: bool
+) -> None:
+    one = begin(store, "a")
+    judge(store, one, 1, report(), at=5.0)
+    if checked_first:
+        check(store, 50.0)
+    judge(store, one, 2, report(nodes=("n1",)), at=90_000.0)
+    if not checked_first:  # carried out before the answer, and reported after it
+        check(store, 50.0)
+    node = store.read(lambda connection: reading.node(connection, "n1"))
+    assert node is not None
+    assert (node["state"], node["failures"], node["last_failure"]) == ("ok", 1, 5.0)
+    named = select(t.occurrence_nodes.c.at)
+    assert store.read(lambda connection: connection.execute(named).scalars().all()) == [5.0]
+
+
+def test_a_late_answer_about_an_old_failure_leaves_a_later_one_as_the_last(store: Store) -> None:
+    old = begin(store, "a")
+    judge(store, old, 1, report(), at=5.0)
+    judge(store, begin(store, "b"), 2, report(nodes=("n1",)), at=70.0)
+    check(store, 60.0)
+    judge(store, old, 3, report(nodes=("n1",)), at=90_000.0)
+    node = store.read(lambda connection: reading.node(connection, "n1"))
+    assert node is not None
+    assert (node["state"], node["failures"], node["last_failure"]) == ("suspect", 2, 70.0)
+    assert node["last_seen"] == 70.0
+
+
 def test_a_failure_costs_what_came_after_the_scripts_last_good_checkpoint(store: Store) -> None:
     one = begin(store, "a")
     for step, healthy in ((250, None), (750, True), (900, False)):
@@ -408,12 +488,10 @@ def test_the_interval_is_that_between_saves_and_not_between_verdicts(store: Stor
 
 
 def test_a_resolved_group_regresses(store: Store) -> None:
-    number = judge(store, begin(store, "a"), 1, report()).group_id
-    assert number is not None
-    change = {"state": "resolved"}
-    assert store.write(lambda connection: reading.change_group(connection, number, change, "kim", 6.0))
-    again = judge(store, begin(store, "b"), 2, report())
+    number = resolved(store, begin(store, "a"), 1, at=6.0)
+    again = judge(store, begin(store, "b"), 2, report(), at=7.0)
     assert again.regressed
+    assert told_of_regressions(store) == 1
     group = store.read(lambda connection: reading.group(connection, number))
     assert group is not None
     assert (group["state"], group["regressed"]) == ("open", True)

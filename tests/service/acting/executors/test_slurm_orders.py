@@ -11,7 +11,7 @@ import re
 import pytest
 
 from service.acting.executors.executor import Order, Outcome, Problem
-from service.acting.executors.slurm import Job, Node, Slurm
+from service.acting.executors.slurm import Job, Moved, Node, Slurm
 
 KEY = "0123456789abcdef0123456789abcdef"
 
@@ -182,6 +182,100 @@ def test_what_others_requeued_while_ours_was_refused_is_theirs() -> None:
     outcome = asyncio.run(slurm.carry_out(ELSEWHERE))
 
     assert (outcome.state, controller.held, controller.done) == ("unknown", "REQUEUE_HOLD", [])
+
+
+class Meddled(Controller):
+    """A person does something as soon as the job is marked. While a job ends, Slurm does not say how."""
+
+    def __init__(self, then: str, restarts: int = 0, held: str = "") -> None:
+        super().__init__()
+        self.then = then, restarts, held
+
+    async def note(self, job_id: str, comment: str) -> None:
+        await super().note(job_id, comment)
+        if self.done == ["note"]:
+            self.state, self.restarts, self.held = self.then
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.acting.executors.slurm._ANOTHER_LOOK_S", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("last", "state", "may_retry", "deeds"),
+    [
+        pytest.param("CANCELLED", "failed", False, ["note"], id="cancelled-stays-away"),
+        pytest.param("FAILED", "succeeded", False, ["note", "requeue"], id="failed-by-itself-comes-back"),
+        pytest.param("COMPLETING", "failed", True, ["note"], id="nobody-knows-yet"),
+    ],
+)
+def test_a_marked_job_that_is_just_ending_waits_for_slurms_last_word(
+    monkeypatch: pytest.MonkeyPatch, last: str, state: str, may_retry: bool, deeds: list[str]
+) -> None:
+    at_once(monkeypatch)
+    controller = Meddled("COMPLETING")
+    slurm = Slurm([controller])
+
+    first = asyncio.run(slurm.carry_out(RESTART))
+    controller.state = last
+    again = asyncio.run(slurm.carry_out(RESTART))
+
+    assert (first.state, first.may_retry, "is just ending" in first.what) == ("failed", True, True), first
+    assert (again.state, again.may_retry, controller.done) == (state, may_retry, deeds), again
+
+
+def test_whoever_finds_the_mark_of_an_order_on_a_job_that_is_just_ending_waits_too() -> None:
+    controller = Controller("COMPLETING", comment=f"diagnose {KEY} @0")
+
+    outcome = carry_out(controller, RESTART)
+
+    assert (outcome.state, outcome.may_retry, controller.done) == ("failed", True, []), outcome
+
+
+def test_a_job_that_ends_while_it_is_marked_is_not_requeued_unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once(monkeypatch)
+
+    class Ends(Controller):
+        async def note(self, job_id: str, comment: str) -> None:
+            self.state = "COMPLETING"
+            raise Moved("Job has already finished")
+
+    controller = Ends()
+    outcome = carry_out(controller, RESTART)
+
+    assert (outcome.state, outcome.may_retry, controller.done) == ("failed", True, []), outcome
+
+
+@pytest.mark.parametrize("order", [RESTART, ELSEWHERE], ids=["anywhere", "elsewhere"])
+@pytest.mark.parametrize(
+    ("state", "held"), [("PENDING", ""), ("PENDING", "REQUEUE_HOLD"), ("RUNNING", "")], ids=["waits", "held", "runs-again"]
+)
+def test_what_a_person_requeues_after_our_mark_is_theirs(
+    monkeypatch: pytest.MonkeyPatch, order: Order, state: str, held: str
+) -> None:
+    at_once(monkeypatch)
+    controller = Meddled(state, restarts=1, held=held)
+
+    outcome = carry_out(controller, order)
+
+    assert (outcome.state, controller.restarts, controller.held, controller.excluded) == ("succeeded", 1, held, ""), outcome
+    assert controller.comment == ""
+    assert "job 7 was restarted since" in outcome.what
+
+
+def test_what_a_person_requeues_while_our_requeue_is_refused_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once(monkeypatch)
+
+    class Quicker(Controller):
+        async def requeue(self, job_id: str, *, hold: bool) -> None:
+            await super().requeue(job_id, hold=True)
+            raise Moved("Job is pending execution")
+
+    controller = Quicker(comment="ask Ann")
+    outcome = carry_out(controller, ELSEWHERE)
+
+    assert (outcome.state, controller.restarts, controller.held) == ("succeeded", 1, "REQUEUE_HOLD"), outcome
+    assert controller.comment == "ask Ann"
 
 
 ISOLATE = Order(KEY, "isolate_and_restart", "7", 1, nodes=("gpu-1", "gpu-2"))
