@@ -78,6 +78,8 @@ def _group(connection: Connection, flush: Flush, judged: JudgedReport, job: Row[
             diagnosis=diagnosis,
             nodes=diagnosis.suspects.nodes[:_MOST_NODES],
             at=judged.made_at,
+            # The agent answers hours later, and often puts a failure into its first group: it failed when it was last heard of.
+            failed_at=flush.figures["last_seen"] if judged.improves else judged.made_at,
             price=_price(connection, flush.attempt_id, judged),
         )
     elif known:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, case, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, case, delete, insert, select, update
 
 from diagnose.decision.lost import Price
 from diagnose.report import Diagnosis
@@ -20,7 +20,7 @@ OPEN, RESOLVED, IGNORED = "open", "resolved", "ignored"
 STATES = (OPEN, RESOLVED, IGNORED)
 
 # Statements of every failure. They are made once: to make one takes longer than to run it.
-_GROUP: Final = select(t.groups.c.id, t.groups.c.state).where(
+_GROUP: Final = select(t.groups.c.id, t.groups.c.state, t.groups.c.state_changed).where(
     t.groups.c.project == bindparam("project"), t.groups.c.fingerprint == bindparam("fingerprint")
 )
 _BEFORE: Final = select(t.occurrences.c.group_id, t.occurrences.c.gpu_seconds, t.occurrences.c.at).where(
@@ -59,14 +59,19 @@ def occur(
     diagnosis: Diagnosis,
     nodes: Sequence[str],
     at: float,
+    failed_at: float,
     price: Price,
 ) -> tuple[int, bool]:
-    """Enter an attempt's failure into its group. Returns (the group, whether it had been resolved and is back)."""
+    """Enter an attempt's failure into its group. Returns (the group, whether it had been resolved and is back).
+
+    ``failed_at`` counts where the attempt was in no group before. ``at`` is now.
+    """
     assert diagnosis.group is not None
     g = t.groups.c
     group = connection.execute(_GROUP, {"project": project, "fingerprint": diagnosis.group}).first()
     before = connection.execute(_BEFORE, {"attempt": attempt_id}).first()
-    failed_at = before.at if before is not None else at  # an answer that comes later is no later failure
+    if before is not None:
+        failed_at = before.at  # an answer that comes later is no later failure
     if before is not None and (group is None or before.group_id != group.id):
         forget_occurrence(connection, attempt_id, at)
         before = None
@@ -94,7 +99,7 @@ def occur(
         ).scalar_one()
     else:
         group_id = group.id
-        regressed = before is None and group.state == RESOLVED
+        regressed = before is None and _is_back(group, failed_at)
     occurrence = {
         "attempt_id": attempt_id,
         "group_id": group_id,
@@ -111,8 +116,13 @@ def occur(
     connection.execute(_COUNT, {"_group": group_id, "_more": int(before is None), "_at": failed_at, "_cost": cost})
     if regressed:
         connection.execute(_REOPEN, {"_group": group_id, "_at": at})
-    _blame(connection, attempt_id, group_id, nodes, at, set(diagnosis.culprits))
+    _blame(connection, attempt_id, group_id, nodes, at, failed_at, set(diagnosis.culprits))
     return int(group_id), regressed
+
+
+def _is_back(group: Row[*tuple[Any, ...]], failed_at: float) -> bool:
+    """Whether this fails after it was resolved. An older failure may come into the group later, by a correction."""
+    return bool(group.state == RESOLVED and (group.state_changed is None or failed_at > group.state_changed))
 
 
 def forget_occurrence(connection: Connection, attempt_id: int, at: float) -> None:
@@ -127,11 +137,17 @@ def forget_occurrence(connection: Connection, attempt_id: int, at: float) -> Non
         .where(g.id == before.group_id)
         .values(count=g.count - 1, gpu_seconds_lost=g.gpu_seconds_lost - before.gpu_seconds)
     )
-    _blame(connection, attempt_id, before.group_id, (), at)
+    _blame(connection, attempt_id, before.group_id, (), at, at)
 
 
 def _blame(
-    connection: Connection, attempt_id: int, group_id: int, nodes: Sequence[str], at: float, culprits: Collection[str] = ()
+    connection: Connection,
+    attempt_id: int,
+    group_id: int,
+    nodes: Sequence[str],
+    at: float,
+    failed_at: float,
+    culprits: Collection[str] = (),
 ) -> None:
     """Store which nodes are under suspicion for this attempt. They replace those before."""
     n, c = t.nodes.c, t.occurrence_nodes.c
@@ -147,21 +163,33 @@ def _blame(
         )
     if not come:
         return
-    upsert(
-        connection,
-        t.nodes,
-        [{"name": node, "state": "ok", "first_seen": at, "last_seen": at, "failures": 0} for node in come],
-        changes=("last_seen",),
-    )
-    connection.execute(update(t.nodes).where(n.name.in_(come)).values(failures=n.failures + 1, last_failure=at))
-    connection.execute(update(t.nodes).where(n.name.in_(come), n.state == "ok").values(state="suspect", changed=at))
+    _suspect(connection, come, at, failed_at)
     connection.execute(
         insert(t.occurrence_nodes),
         [
-            {"attempt_id": attempt_id, "node": node, "group_id": group_id, "at": at, "culprit": node in culprits}
+            {"attempt_id": attempt_id, "node": node, "group_id": group_id, "at": failed_at, "culprit": node in culprits}
             for node in come
         ],
     )
+
+
+def _suspect(connection: Connection, names: Sequence[str], at: float, failed_at: float) -> None:
+    """Count a failure for these nodes. They are under suspicion, unless they have passed a node check since it happened."""
+    n, k = t.nodes.c, t.node_checks.c
+    upsert(
+        connection,
+        t.nodes,
+        [{"name": name, "state": "ok", "first_seen": failed_at, "last_seen": failed_at, "failures": 0} for name in names],
+        changes=("name",),  # what is known of a node is perhaps later than this failure
+    )
+    seen = {"last_seen": _later(n.last_seen, failed_at), "last_failure": _later(n.last_failure, failed_at)}
+    connection.execute(update(t.nodes).where(n.name.in_(names)).values(failures=n.failures + 1, **seen))
+    passed = select(k.node).where(k.node == n.name, k.result == "good", k.at > failed_at).exists()
+    connection.execute(update(t.nodes).where(n.name.in_(names), n.state == "ok", ~passed).values(state="suspect", changed=at))
+
+
+def _later(column: ColumnElement[Any], at: float) -> ColumnElement[Any]:
+    return case((column > at, column), else_=at)
 
 
 def roots(connection: Connection, limit: int) -> list[str]:
