@@ -23,6 +23,8 @@ _ATTENTIVE, _AGAIN, _EVERY = 65536, 16384, 32 << 20
 """bytes at the beginning that are examined closely; the same later, and how often"""
 _ENOUGH = 16
 """lines that show what all have in common"""
+_SOME = 8
+"""those that are enough in a pause, when others may follow"""
 _FEW = 3
 """at least so many lines are needed, however sure one of them is"""
 _MOST_BYTES = 65536
@@ -52,6 +54,8 @@ class Transport:
         self._unwrap = Unwrap()
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._before: list[bytes] = []
+        """lines that were held, went on in a pause as they were, and show with the next ones whether they have a dress"""
         self._dress: dresses.Dress | None = None
         self._seen = self._carried = 0
         """lines since the dress was last checked; those of them that had it"""
@@ -90,7 +94,7 @@ class Transport:
         out: list[bytes] = []
         for line in self._unwrap.pause():
             self._dressed(line, out)
-        self._decide_now(out)
+        self._decide_now(out, paused=True)
         return b"".join(out)
 
     def close(self) -> bytes:
@@ -122,6 +126,7 @@ class Transport:
             "colour": self._colour,
             "unwrap": self._unwrap.state,
             "held": [line.decode(text) for line in self._held],
+            "before": [line.decode(text) for line in self._before],
             "dress": [self._dress, self._seen, self._carried],
             "head": None if self._head is None else self._head.decode(text),
             "suspects": [head.decode(text) for head in self._suspects],
@@ -145,6 +150,7 @@ class Transport:
         self._unwrap.state = state["unwrap"]
         self._held = [line.encode("latin-1") for line in state["held"]]
         self._held_bytes = sum(map(len, self._held))
+        self._before = [line.encode("latin-1") for line in state["before"]]
         self._dress, self._seen, self._carried = state["dress"]
         self._put_on(raw(state["head"]))
         self._suspects = [head.encode("latin-1") for head in state["suspects"]]
@@ -282,6 +288,8 @@ class Transport:
                 self._off(line, out)
                 return
             if not dresses.may_be_dressed(line.rstrip()):
+                if line.strip():
+                    self._before = []
                 self._wrapped(line, out)
                 return
         self._held.append(line)
@@ -290,12 +298,15 @@ class Transport:
             self._decide(out)
 
     def _enough(self) -> bool:
-        return sum(1 for line in self._held if line.strip()) >= _ENOUGH
+        return sum(1 for line in (*self._before, *self._held) if line.strip()) >= _ENOUGH
 
-    def _decide(self, out: list[bytes]) -> None:
-        """Enough lines were held: decide whether they have a dress."""
+    def _decide(self, out: list[bytes], paused: bool = False) -> None:
+        """Enough lines were held, or no more come: decide whether they have a dress."""
         held, self._held, self._held_bytes = self._held, [], 0
-        self._dress = dresses.learned([line.rstrip() for line in held if line.strip()])
+        seen = [*self._before, *held]
+        told = [line.rstrip() for line in seen if line.strip()]
+        self._dress = dresses.learned(told) if not paused or len(told) >= _SOME else None
+        self._before = seen if paused and self._dress is None and len(told) < _ENOUGH else []
         self._seen = self._carried = 0
         for line in held:
             if self._dress is not None:
@@ -446,10 +457,10 @@ class Transport:
             self._dressed(line, out)
         self._decide_now(out)
 
-    def _decide_now(self, out: list[bytes]) -> None:
+    def _decide_now(self, out: list[bytes], paused: bool = False) -> None:
         """Decide with the lines that there are: what dress they have, and whether a wrapper wrote them."""
         if self._held:
-            self._decide(out)
+            self._decide(out, paused)
         if self._waiting:
             first = self._waiting[0]
             sure = [

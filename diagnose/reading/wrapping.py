@@ -17,6 +17,8 @@ _WIDTHS = frozenset((72, 79, 80, 100, 120, 132, 160, 200, 240))
 _USUAL = frozenset((80, 100, 120, 132))
 """at these widths one torn word is enough"""
 _WIDEST = max(_WIDTHS)
+_SURE = 3
+"""torn words that are enough at any width"""
 _MOST_HELD = 96
 _MOST_JOINED = 40
 _ATTENTIVE = 65536
@@ -41,6 +43,8 @@ class Unwrap:
         self._longest = 0
         self._seen = 0
         self._held: list[bytes] = []
+        self._words = self._torn = self._pairs = 0
+        """of the lines that end at the supposed column: torn words, lines that may go on, all of them"""
 
     def take(self, line: bytes) -> list[bytes]:
         """The lines that can go on now."""
@@ -52,13 +56,16 @@ class Unwrap:
             return self._join(line, width)
         if width > max(self._longest, 1) and (self._held or width > _WIDEST):
             self._longest = width  # longer than the supposed last column
+            self._words = self._torn = self._pairs = 0
             released = self._release()
             self.done = width > _WIDEST
             if self.done or width not in _WIDTHS:
                 return [*released, line]
             self._held = [line]
             return released
-        self._longest = max(self._longest, width)
+        if width > self._longest:
+            self._longest = width
+            self._words = self._torn = self._pairs = 0
         if not self._held and (width not in _WIDTHS or width < self._longest):
             self.done = self._seen > _ATTENTIVE
             return [line]
@@ -71,32 +78,42 @@ class Unwrap:
         return bool(self._held)
 
     def pause(self) -> list[bytes]:
-        """What is held, if nothing has come after it for a while. Lines are joined only where the column is known."""
-        return self._flush() if self.width else self._release()
+        """What is held, if nothing has come after it for a while. Where no column is known yet, and too little speaks for one,
+        the lines go on as they are, and what speaks for it is remembered.
+        """
+        lines = [] if self.width else self._joined(_SURE)
+        return [*lines, *(self._flush() if self.width else self._release())]
 
     def close(self) -> list[bytes]:
         """What is still held, after the last line."""
-        if not self.width:
-            return self._decide()
-        return self._flush()
+        lines = [] if self.width else self._decide()
+        return [*lines, *self._flush()]
 
     @property
     def state(self) -> list[Any]:
-        return [self.width, self.done, self._longest, self._seen, [line.decode("latin-1") for line in self._held]]
+        held = [line.decode("latin-1") for line in self._held]
+        return [self.width, self.done, self._longest, self._seen, held, self._words, self._torn, self._pairs]
 
     @state.setter
     def state(self, state: list[Any]) -> None:
-        self.width, self.done, self._longest, self._seen, held = state
+        self.width, self.done, self._longest, self._seen, held, self._words, self._torn, self._pairs = state
         self._held = [line.encode("latin-1") for line in held]
 
     def _decide(self) -> list[bytes]:
+        if joined := self._joined(1 if self._longest in _USUAL else _SURE):
+            return joined
+        self.done = self._seen > _ATTENTIVE or len(self._held) >= _MOST_HELD
+        return self._release()
+
+    def _joined(self, words: int) -> list[bytes]:
+        """What is held, joined, if so many torn words and most lines speak for the column; else nothing."""
         held = self._held
-        pairs = [(one, after) for one, after in itertools.pairwise(held) if _width(one) == self._longest]
-        torn = [_torn(one, after) for one, after in pairs]
-        words = torn.count(2)
-        if words < (1 if self._longest in _USUAL else 3) or sum(map(bool, torn)) < 0.6 * len(pairs):
-            self.done = self._seen > _ATTENTIVE or len(held) >= _MOST_HELD
-            return self._release()
+        torn = [_torn(one, after) for one, after in itertools.pairwise(held) if _width(one) == self._longest]
+        self._words += torn.count(2)
+        self._torn += sum(map(bool, torn))
+        self._pairs += len(torn)
+        if self._words < words or self._torn < 0.6 * self._pairs:
+            return []
         self.width, self._held = self._longest, []
         return [line for one in held for line in self._join(one, _width(one))]
 

@@ -35,7 +35,7 @@ from service.live.inbox import Awaited, Entered, Inbox, Labelled, Moved, Note, S
 from service.live.rows import Rows
 from service.live.scanner import Scanner, Turn
 from service.live.stream import End, Item, Reading, Stream
-from service.live.timers import Timers
+from service.live.timers import Pauses, Timers
 from service.live.verdict import WITHOUT_A_CAUSE, judged, redacted
 from service.projects import DEFAULT, MARK, Grant, parted
 from service.segments import DATA, Definition
@@ -220,8 +220,7 @@ class LiveAttempt:
         self._progress_at = self._last_seen = self._wall_of_last_data = opened.last_seen
         self._last_data = max(host.began, now - max(0.0, clock.now() - opened.last_seen))
         self._moved_at = self._last_data
-        self._holding: set[int] = set()
-        """sources with lines that wait for those after them"""
+        self._pauses = Pauses()
         self._times = Timers(max(self._last_data + settings.hang_s, now + _GRACE_S) if self._end is None else 0.0)
         self.seen = self._look()
 
@@ -421,9 +420,9 @@ class LiveAttempt:
         self._counted_lines = job.compression.counts.lines_in
         self._rows.next_ord = job.compression.kept.lines
         self._step = job.compression.last_step
-        if held := [number for number in range(len(job.sources)) if job.holds(number)]:
-            self._holding.update(held)
-            self._times.held(now)
+        for number in range(len(job.sources)):
+            self._pauses.read(number, now, job.holds(number))
+        self._times.pause = self._pauses.next()
         return job
 
     # --- reading -------------------------------------------------------------------------------------------------------------
@@ -448,9 +447,8 @@ class LiveAttempt:
         scans = job.feed(reading.number, data)
         for scan in scans:
             self._keep(job, reading, scan)
-        if job.holds(reading.number):
-            self._holding.add(reading.number)
-            self._times.held(self._clock.steady())
+        self._pauses.read(reading.number, self._clock.steady(), job.holds(reading.number))
+        self._times.pause = self._pauses.next()
         if self.workload is None and job.compression.counts.bytes_in >= FINGERPRINTED:
             self.workload = self._host.workload(job.fingerprint, self.project)
         if self._host.learns:
@@ -458,15 +456,14 @@ class LiveAttempt:
 
     def _pause(self, job: Job) -> None:
         """Lines have waited long enough for those after them: what they say may be why it stands still."""
-        self._times.held(0.0)
-        for number in sorted(self._holding):
-            scans = job.pause(number) if number < len(job.sources) else []
+        for number in self._pauses.over(self._clock.steady()):
+            scans = job.pause(number)
             for scan in scans:
                 self._keep(job, self._readings[number], scan)
             self._dirty = self._dirty or bool(scans)
             if self._host.learns:
                 self._learn(scans)
-        self._holding.clear()
+        self._times.pause = self._pauses.next()
 
     def _break_off(self, job: Job, reading: Reading) -> None:
         """Bytes of a source are missing. End its half line, because what comes next does not belong to it, and note the gap."""

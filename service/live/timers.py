@@ -12,8 +12,8 @@ _ALL_COST = 5.0
 """and those of all jobs that do so may take this part of it: a fifth"""
 _AT_LEISURE, _ALL_AT_LEISURE = 4.0, 1.5
 """while the thread has nothing to read, those of one job may take a quarter of it, and those of all jobs two thirds"""
-_HELD_S = 1.0
-"""so long lines of a running job may wait for those after them"""
+_HELD_S, _HELD_MOST_S = 1.0, 5.0
+"""so long after the last bytes of a source its lines may wait for those that go on, and so long in all"""
 _CALM_S = 20.0
 _SETTLED_S = 0.6
 """when a job that kept failing has said no more for so long, it gets its last diagnosis"""
@@ -38,6 +38,32 @@ class Judging:
         self.cost_s -= self._of.pop(whose, (0.0, 0.0))[1]
 
 
+class Pauses:
+    """Sources with lines that wait for those after them, and until when. Owned by the scanner."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[float, float]] = {}
+        """source -> since when lines of it wait, and until when at most"""
+
+    def read(self, source: int, now: float, holds: bool) -> None:
+        """Bytes of a source were read, and now its last lines wait, or none does."""
+        if not holds:
+            self._of.pop(source, None)
+            return
+        since = self._of[source][0] if source in self._of else now
+        self._of[source] = since, min(now + _HELD_S, since + _HELD_MOST_S)
+
+    def next(self) -> float:
+        return min((until for _, until in self._of.values()), default=0.0)
+
+    def over(self, now: float) -> list[int]:
+        """The sources that have waited long enough. They are told once."""
+        found = sorted(source for source, (_, until) in self._of.items() if until <= now)
+        for source in found:
+            del self._of[source]
+        return found
+
+
 class Timers:
     """Owned by the scanner."""
 
@@ -57,11 +83,8 @@ class Timers:
         self._gap = self._rest = self._least = _SHORTEST_GAP_S
 
     def next(self) -> float:
-        return min((at for at in (self.flush, self.diagnose, self.pause, self.end, self.hang, self.retry) if at), default=0.0)
-
-    def held(self, now: float) -> None:
-        """Lines wait for those after them since ``now``; 0: none does."""
-        self.pause = now and (self.pause or now + _HELD_S)
+        due = min((at for at in (self.flush, self.diagnose, self.pause, self.end, self.hang, self.retry) if at), default=0.0)
+        return max(due, self.retry)  # before that nothing is done, so what is overdue waits
 
     def hit(self, now: float) -> None:
         """A line that is evidence of a failure was kept.

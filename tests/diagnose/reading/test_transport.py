@@ -210,6 +210,34 @@ def test_what_waits_for_the_next_lines_goes_on_in_a_pause(pushed: bytes) -> None
     assert (whole + transport.feed(b"more\n") + transport.close()).count(b"\n") == pushed.count(b"\n") + 1
 
 
+@pytest.mark.parametrize("name", ["cat -n", "repr"])
+def test_a_dress_is_learned_of_lines_that_each_went_on_in_a_pause(name: str) -> None:
+    write = DRESSES[name][0] if name in DRESSES else (lambda n, line: repr(line))
+    transport = Transport()
+    out = b""
+    for number, line in enumerate(JOB * 2, 1):
+        out += transport.feed((write(number, line) + "\n").encode()) + transport.pause()
+    assert (out + transport.close()).decode().splitlines()[-1] == JOB[-1]
+
+
+def test_a_column_is_learned_of_lines_that_each_went_on_in_a_pause() -> None:
+    transport = Transport()
+    out = b""
+    for line in LONG * 20:
+        parts = [line[at : at + 80] for at in range(0, len(line), 80)]
+        out += transport.feed("".join(f"{part}\n" for part in parts).encode()) + transport.pause()
+    told = (out + transport.close()).decode().splitlines()
+    assert [line for line in told if line][-len(LONG) :] == LONG
+
+
+def test_the_last_part_of_a_broken_line_is_there_if_it_fills_its_line() -> None:
+    whole = max(LONG, key=len)[:160].ljust(160, "x")
+    broken = [line[at : at + 80] for line in [*LONG, whole] for at in range(0, len(line), 80)]
+    out = undressed("".join(part + "\n" for part in broken).encode()).decode()
+    assert out.count("\n") == len(broken)
+    assert [line for line in out.splitlines() if line][-1] == whole
+
+
 def test_a_pause_neither_joins_what_may_have_been_whole_nor_ends_what_is_known_to_be_broken() -> None:
     transport = Transport()
     perhaps = b"a" * 40 + b" b" * 20 + b"\nc, d\n"

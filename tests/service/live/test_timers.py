@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from service.live.timers import Judging, Timers
+from service.live.timers import Judging, Pauses, Timers
 
 
 def test_the_next_is_the_earliest_that_is_set() -> None:
     timers = Timers()
     assert timers.next() == 0.0
-    for number, name in enumerate(("hang", "retry", "end", "pause", "flush", "diagnose")):
+    for number, name in enumerate(("hang", "end", "pause", "flush", "diagnose")):
         setattr(timers, name, 100.0 - number)
         assert timers.next() == 100.0 - number
     assert Timers(7.0).next() == 7.0
+
+
+def test_before_the_next_try_nothing_is_next_also_not_what_is_overdue() -> None:
+    timers = Timers()
+    timers.diagnose, timers.retry = 5.0, 9.0
+    assert timers.next() == 9.0
+    timers.retry = 0.0
+    assert timers.next() == 5.0
+
+
+def test_lines_wait_for_a_second_after_the_last_bytes_of_their_source_and_for_five_in_all() -> None:
+    pauses = Pauses()
+    pauses.read(3, 10.0, True)
+    pauses.read(1, 10.5, True)
+    assert (pauses.next(), pauses.over(10.9)) == (11.0, [])
+    pauses.read(3, 10.9, True)
+    assert (pauses.over(11.5), pauses.next()) == ([1], pytest.approx(11.9))
+    for tenth in range(110, 150, 5):
+        pauses.read(3, tenth / 10, True)
+    assert pauses.next() == 15.0
+    assert pauses.over(15.0) == [3]
+    pauses.read(3, 16.0, True)
+    pauses.read(3, 16.1, False)
+    assert (pauses.next(), pauses.over(99.0)) == (0.0, [])
 
 
 def test_soon_after_the_last_of_a_burst_and_not_later_than_soon_after_its_first() -> None:
