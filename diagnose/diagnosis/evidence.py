@@ -108,17 +108,51 @@ class Evidence:
 _TORCHRUN = re.compile(r"(?P<run>(?:^|.*/)attempt_\d+)/(?P<local>\d{1,4})/std(?:out|err)\.log$")
 
 
+_OWN = re.compile(r"\[(?P<who>rank|default)(?P<number>\d+)\]:")
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the lines in the folders of one run say: by how much a rank differs from the folder's number -> which folders."""
+
+    most: int = 0
+    """the greatest number of a folder"""
+    prefixed: dict[int, set[int]] = field(default_factory=dict)
+    worded: dict[int, set[int]] = field(default_factory=dict)
+
+    def enter(self, event: Event, local: int) -> None:
+        own = _OWN.search(event.text, 0, event.start)
+        if own is None and event.rank is not None:
+            self.worded.setdefault(event.rank - local, set()).add(local)
+        elif own is not None and own["who"] == "rank":  # torchrun's "default" counts on the machine, as its folders do
+            self.prefixed.setdefault(int(own["number"]) - local, set()).add(local)
+
+    def apart(self) -> int | None:
+        """None if that is in doubt. The words of a line may name another rank than its writer's: two folders have to agree.
+        Ranks of a later machine begin behind as many as a machine has; what is nearer is a neighbour that each of them names.
+        """
+        said = self.prefixed or self.worded
+        if len(said) != 1:
+            return None
+        ((by, folders),) = said.items()
+        sure = bool(self.prefixed) or (len(folders) > 1 and (by == 0 or by > self.most))
+        return by if sure and by >= 0 else None
+
+
 def _ranks_of_folders(events: Sequence[Event], sources: Sequence[Source]) -> dict[int, int]:
     """source -> rank, in the folders of ``torchrun --log-dir``. They have numbers on their machine: it takes lines with a rank
     to know by how much the ranks of a run differ from those, and without such lines nobody is numbered.
     """
     found = {number: match for number, source in enumerate(sources) if (match := _TORCHRUN.fullmatch(source.name))}
-    apart: dict[str, set[int]] = {}
+    runs: dict[str, _Run] = {}
+    for match in found.values():
+        run = runs.setdefault(match["run"], _Run())
+        run.most = max(run.most, int(match["local"]))
     for event in events:
-        if (match := found.get(event.source)) is not None and event.rank is not None:
-            apart.setdefault(match["run"], set()).add(event.rank - int(match["local"]))
-    known = {run: by.pop() for run, by in apart.items() if len(by) == 1}
-    return {number: int(match["local"]) + known[match["run"]] for number, match in found.items() if match["run"] in known}
+        if (of := found.get(event.source)) is not None:
+            runs[of["run"]].enter(event, int(of["local"]))
+    apart = {name: by for name, run in runs.items() if (by := run.apart()) is not None}
+    return {number: int(match["local"]) + apart[match["run"]] for number, match in found.items() if match["run"] in apart}
 
 
 def gather(kept: KeptLog, rules: Sequence[Rule], sources: Sequence[Source]) -> Evidence:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.diagnosis.evidence import MOST, gather, normal, normal_by_patterns
+from diagnose.diagnosis.evidence import MOST, Event, Evidence, gather, normal, normal_by_patterns
 from diagnose.matching.databases import core
+from diagnose.reading.prefixes import body_start
 from tests.conftest import examples
 from tests.support.logs import job_of, report_of, shipped_matcher, steps
 
@@ -97,3 +98,33 @@ def test_the_step_of_a_failure_is_that_of_its_own_log_or_of_the_job() -> None:
     assert report_of(broke).diagnosis.step is None
     assert report_of(steps(1, 9), broke, names=("rank0.log", "rank1.log")).diagnosis.step == 9
     assert report_of(steps(1, 9), steps(1, 7) + broke, names=("rank0.log", "rank1.log")).diagnosis.step == 7
+
+
+PEER = "lost the connection to peer rank=%d"
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ({3: PEER % 0}, None),  # the writer's neighbour, and not the writer
+        ({3: PEER % 3}, None),
+        ({0: PEER % 7}, None),
+        ({2: PEER % 0, 3: PEER % 1}, None),  # less than none
+        ({0: PEER % 1, 1: PEER % 2}, None),  # each names the next one
+        ({0: "rank=0 is up", 1: PEER % 0}, None),
+        ({0: "rank=0 is up", 3: "rank=3 is up"}, 0),
+        ({0: "rank: 8 is up", 3: "[Rank 11] is up"}, 8),
+        ({3: "[rank11]: boom"}, 8),
+        ({3: "[rank11]: boom", 1: PEER % 8}, 8),
+        ({3: "[rank11]: " + PEER % 8}, 8),
+        ({3: "[rank0]: boom"}, None),
+        ({3: "[rank11]: boom", 1: "[rank1]: boom"}, None),
+        ({0: "[default0]:boom", 3: "[default3]:boom"}, None),  # numbers on the machine, as those of the folders
+    ],
+)
+def test_the_folders_of_torchrun_are_numbered_by_their_writers_only(said: dict[int, str], first: int | None) -> None:
+    names = tuple(f"run/attempt_0/{number}/stderr.log" for number in range(4))
+    sources = job_of(*("x\n" for _ in names), names=names).sources
+    events = [Event(n, source, 1, text, -1, body_start(text.encode())) for n, (source, text) in enumerate(said.items())]
+    evidence = Evidence(events, (), sources)
+    assert [evidence.rank_of_source(n) for n in range(4)] == [None if first is None else first + n for n in range(4)]
