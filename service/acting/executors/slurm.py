@@ -2,7 +2,8 @@
 
 The order of steps: nodes go out of service first, so that the job cannot come back to them. Then the job is marked with the key
 of the order and its count of restarts, and requeued. If the order comes again, it finds the mark and a higher count, and leaves
-the job alone. A job that must avoid nodes is requeued held, and the mark names the nodes. So after a crash nobody releases it
+the job alone. While Slurm says COMPLETING, nobody knows whether the job failed or was cancelled, so nothing is requeued, marked
+or not. A job that must avoid nodes is requeued held, and the mark names the nodes. So after a crash nobody releases it
 with those nodes. Any other hold was made by a person, and stays.
 
 The orders go through a door: ``slurm_rest`` (slurmrestd), ``slurm_commands`` (scontrol), or the one and then the other.
@@ -11,6 +12,7 @@ The orders go through a door: ``slurm_rest`` (slurmrestd), ``slurm_commands`` (s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -157,6 +159,8 @@ class Slurm:
         self._doors = tuple(doors)
         self._unmarked: dict[str, str] = {}
         """key -> mark of a job that we have requeued, and that Slurm did not let us mark yet"""
+        self._unsent: set[str] = set()
+        """keys of orders that have marked their job, and did not requeue it: if its count grows, somebody else did that"""
 
     async def check(self) -> list[str]:
         """Nothing, if each door is open and one of them can do everything; else what each lacks."""
@@ -199,9 +203,8 @@ class Slurm:
                 out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
             job = await self._known_job(order) if order.kind in RESTARTS else None
             if job is not None:
-                waits = "COMPLETING" in job.states and not self._went_on(order, job)
-                if waits and not self._begun(order, job):  # it may just have been cancelled
-                    raise Problem(f"job {job.id} is just ending", may_retry=True)
+                if self._is_ending(order, job):
+                    raise Moved(f"job {job.id} is just ending")
                 self._check(order, job, [node.name for node in nodes if node.name not in out])
             avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
             if order.kind in TAKES_OUT or order.kind == "release":
@@ -214,9 +217,9 @@ class Slurm:
                 await self._restart_as_it_is(order, job, [node.name for node in avoid], done, dry_run)
         except Problem as problem:
             if not problem.may_retry:
-                self._unmarked.pop(order.key, None)
+                self._forget(order)
             return problem.outcome(done, out)
-        self._unmarked.pop(order.key, None)
+        self._forget(order)
         said = ("would have: " if dry_run else "") + "; ".join(done)
         return Outcome("succeeded", said, details={"done": done}, isolated=() if dry_run else None)
 
@@ -333,9 +336,9 @@ class Slurm:
         await self._restart(order, job, avoid, done, dry_run)
 
     async def _restart(self, order: Order, job: Job, avoid: list[str], done: list[str], dry_run: bool) -> None:
-        marks = job.comment.split("; ")
-        standing = next((one for one in marks if one.startswith(mark(order.key) + " @")), None)
-        begun = standing or self._unmarked.get(order.key)
+        if self._is_ending(order, job):
+            raise Moved(f"job {job.id} is just ending")
+        begun = self._begun(order, job)
         if begun is None and self._went_on(order, job):
             if job.requeued_held and job.restarts == order.attempt and (avoid or order.check):
                 raise Problem(
@@ -343,7 +346,7 @@ class Slurm:
                     f"not let go; to do so: scontrol release {job.id}",
                     state="unknown",
                 )
-            done.append(f"job {job.id} was restarted since: it is {_said(job)} after {job.restarts} restarts")
+            done.append(_restarted(job))
             return
         if begun is None and job.states & _STOPPED:
             raise Problem(f"job {job.id} is suspended by somebody: resume it, or requeue it by hand")
@@ -351,40 +354,78 @@ class Slurm:
         before, without = _read(ours)
         without = list(dict.fromkeys([*without, *avoid]))  # after a crash, the order lacks what a node check found
         requeued = job.restarts > before
+        if requeued and order.key in self._unsent:
+            if not dry_run:
+                await self._unmark(job, ours)
+            done.append(_restarted(job))
+            return
         if requeued and not (without and job.requeued_held and job.restarts == before + 1):
             done.append(f"job {job.id} was requeued by this order{', and is held by somebody' if job.held else ''}")
             return
         if not job.states & (_QUEUED | _ON | _OVER):
             raise Problem(f"job {job.id} is {_said(job)}: nothing to requeue", may_retry=True)
-        if not dry_run:
-            comment = "; ".join([*(one for one in marks if one and not one.startswith(_OURS)), ours])
-            if standing is None and not job.over:
-                await self._ask("mark jobs", lambda door: door.note(job.id, comment))
-            if not requeued:
-                await self._requeue(order, job, ours, hold=bool(without))
-            if standing is None and job.over:
-                await self._ask("mark jobs", lambda door: door.note(job.id, comment))
+        if not dry_run and not requeued:
+            await self._requeue(order, job, ours, hold=bool(without))
+        elif not dry_run:
+            await self._mark_it(job, ours)
         done.append(f"requeued job {job.id}")
-        if without and not dry_run:
-            # It is held: it cannot start before its new exclusions are set.
+        if without:
+            await self._let_go(job, without, done, dry_run)
+
+    async def _let_go(self, job: Job, without: list[str], done: list[str], dry_run: bool) -> None:
+        """A requeued job that we hold: it cannot start before its new exclusions are set."""
+        if not dry_run:
             excluded = ",".join(filter(None, [job.excluded, *without]))
             await self._ask("exclude nodes", lambda door: door.exclude(job.id, excluded))
             await self._ask("release jobs", lambda door: door.release(job.id))
-        if without:
-            done.append(f"it goes without {', '.join(without)}")
+        done.append(f"it goes without {', '.join(without)}")
 
     async def _requeue(self, order: Order, job: Job, ours: str, *, hold: bool) -> None:
-        if (await self._known_job(order)).states != job.states:  # Slurm also requeues what somebody has just cancelled
+        """Mark a job, and requeue it. Slurm changes nothing in a job that is over: it is marked as soon as it waits again."""
+        if self._begun(order, job) is None and not job.over:
+            self._unsent.add(order.key)
+        if not job.over:
+            await self._mark_it(job, ours)
+        now = await self._known_job(order)
+        if (now.states, now.restarts) != (job.states, job.restarts):  # Slurm also requeues what somebody has just cancelled
             raise Moved(f"job {job.id} has changed meanwhile")
-        # Slurm changes nothing in a job that is over, so it is marked as soon as it waits again.
         if job.over:
             self._unmarked[order.key] = ours
+        unsent = order.key in self._unsent
+        self._unsent.discard(order.key)
         try:
             await self._ask("requeue jobs", lambda door: door.requeue(job.id, hold=hold))
         except Problem as problem:
             if problem.state == "failed":  # it was not done: if it waits at the next look, somebody else did that
                 self._unmarked.pop(order.key, None)
+                if unsent:
+                    self._unsent.add(order.key)
             raise
+        if job.over:
+            await self._mark_it(job, ours)
+
+    async def _mark_it(self, job: Job, ours: str) -> None:
+        """Put our mark in the administrators' comment, in the place of older ones. Others' words stay."""
+        words = job.comment.split("; ")
+        if ours not in words:
+            comment = "; ".join([*(one for one in words if one and not one.startswith(_OURS)), ours])
+            await self._ask("mark jobs", lambda door: door.note(job.id, comment))
+
+    async def _unmark(self, job: Job, ours: str) -> None:
+        """Take our mark off a job that others requeued. If Slurm refuses, it stays: no later order takes it for its own."""
+        comment = "; ".join(one for one in job.comment.split("; ") if one and one != ours)
+        with contextlib.suppress(Problem):
+            await self._ask("mark jobs", lambda door: door.note(job.id, comment))
+
+    def _forget(self, order: Order) -> None:
+        self._unmarked.pop(order.key, None)
+        self._unsent.discard(order.key)
+
+    def _is_ending(self, order: Order, job: Job) -> bool:
+        """Whether the attempt that the order is about is ending, and Slurm does not say yet how: it may have been cancelled."""
+        begun = self._begun(order, job)
+        again = self._went_on(order, job) or (begun is not None and job.restarts > _read(begun)[0])
+        return "COMPLETING" in job.states and not again
 
     @staticmethod
     def _went_on(order: Order, job: Job) -> bool:
@@ -402,6 +443,11 @@ def _read(ours: str) -> tuple[int, list[str]]:
     text, _, nodes = ours.rpartition("@")[2].partition(_WITHOUT)
     count = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     return count, list(node_names(tuple(nodes.split(",")), MOST_AVOIDED)) if nodes else []
+
+
+def _restarted(job: Job) -> str:
+    """By others, or by Slurm itself."""
+    return f"job {job.id} was restarted since: it is {_said(job)} after {job.restarts} restarts"
 
 
 def _said(job: Job) -> str:

@@ -158,9 +158,9 @@ def test_a_persons_hold_stays(cluster: real.Slurm, doors: str) -> None:
 class Meddled(Commands):
     """A person does something between our look and our deed."""
 
-    def __init__(self, cluster: real.Slurm, at: str, *words: str) -> None:
+    def __init__(self, cluster: real.Slurm, at: str, *words: str, until: str = "") -> None:
         super().__init__(configuration=cluster.configuration)
-        self.cluster, self.at, self.words = cluster, at, words
+        self.cluster, self.at, self.words, self.until = cluster, at, words, until
 
     async def job(self, job_id: str) -> Any:
         found = await super().job(job_id)
@@ -169,9 +169,9 @@ class Meddled(Commands):
 
     async def note(self, job_id: str, comment: str) -> None:
         await super().note(job_id, comment)
-        if self.at == "mark":
+        if self.at == "mark" and self.words:
             self._meddle("mark")
-            self.cluster.wait(job_id, "CANCELLED")
+            self.cluster.wait(job_id, self.until)
 
     def _meddle(self, at: str) -> None:
         if at == self.at and self.words:
@@ -191,9 +191,33 @@ def test_a_drain_that_a_person_makes_meanwhile_keeps_its_reason(cluster: real.Sl
 def test_a_job_that_is_cancelled_meanwhile_is_not_brought_back(cluster: real.Slurm) -> None:
     job = cluster.submit("sleep 60")
     cluster.wait(job, "RUNNING")
-    outcome = carry_out(Slurm([Meddled(cluster, "mark", "scancel", job)]), Order(KEY, "restart", job, 1))
+    door = Meddled(cluster, "mark", "scancel", job, until="CANCELLED")
+    outcome = carry_out(Slurm([door]), Order(KEY, "restart", job, 1))
     assert (outcome.state, outcome.may_retry) == ("failed", False), outcome
     assert (cluster.job(job)["JobState"], cluster.job(job)["Restarts"]) == ("CANCELLED", "0")
+
+
+def test_a_job_that_is_cancelled_meanwhile_and_takes_its_time_is_not_brought_back(cluster: real.Slurm) -> None:
+    job = cluster.submit("trap '' TERM; echo deaf; sleep 30")
+    cluster.wait_for(job, "deaf")
+    by, order = Slurm([Meddled(cluster, "mark", "scancel", job, until="COMPLETING")]), Order(KEY, "restart", job, 1)
+    first, again = carry_out(by, order), carry_out(by, order)
+    for outcome in (first, again):
+        assert (outcome.state, outcome.may_retry, outcome.what) == ("failed", True, f"job {job} is just ending")
+    cluster.wait(job, "CANCELLED")
+    assert carry_out(by, order).may_retry is False
+    assert (cluster.job(job)["JobState"], cluster.job(job)["Restarts"]) == ("CANCELLED", "0")
+
+
+def test_a_job_that_a_person_requeues_held_after_our_mark_stays_held(cluster: real.Slurm) -> None:
+    job = cluster.submit("sleep 60")
+    cluster.wait(job, "RUNNING")
+    door = Meddled(cluster, "mark", "scontrol", "requeuehold", job, until="PENDING")
+    outcome = carry_out(Slurm([door]), Order(KEY, "restart", job, 1, avoid=("gpu-2",)))
+    assert (outcome.state, "was restarted since" in outcome.what) == ("succeeded", True), outcome
+    seen = cluster.job(job)
+    assert (seen["Restarts"], seen["Reason"], seen["ExcNodeList"]) == ("1", "job_requeued_in_held_state", "(null)")
+    assert KEY not in cluster.run("scontrol", "show", "job", job)
 
 
 class Late(Commands):
