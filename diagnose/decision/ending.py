@@ -39,13 +39,57 @@ _SUMMARIES: Final[dict[Kind, str]] = {
     "out_of_memory": "The job used more memory than it was given.",
 }
 _CONFIDENCE: Final = 0.99
+_LOOKED_AT: Final = 2000
+"""characters of a line"""
+# What follows are forms of schedulers and platforms. A program's own words (it got SIGTERM, "preemption or scancel", it is
+# draining its queues) only guess at who ended it, and a person may have.
+_OWN_WORDS: Final = re.compile(r"(?<!sending )\bSIG[A-Z]{2,}\d?\b|\bscancel\b")
 _TIME_OVER: Final = re.compile(
-    r"(?i)\btime limit|\bwall ?(?:clock ?)?time\b|RUNLIMIT|\bh_rt\b|type=timeout|allocation expired"
-    r"|(?:Deadline|MaxRuntime)Exceeded|=TIMEOUT\b|=DEADLINE\b|: TIMEOUT\b"
+    r"CANCELLED AT \S+ DUE TO TIME LIMIT|\bJobState=(?:TIMEOUT|DEADLINE)\b|\bReason=TimeLimit\b"
+    r"|\b[Ss]tate *[:=] *(?:TIMEOUT|DEADLINE)\b|^ *[\d_.]+(?:\.\w+)? .* TIMEOUT +\d+:\d+|Time limit exhausted for JobId"
+    r"|\bTERM_RUNLIMIT\b|PBS: job killed: walltime\b|^Job exceeded (?:resource walltime|its walltime limit)"
+    r'|exceeds? job (?:hard|soft) limit "[hs]_rt"|exceeded (?:hard|soft) wallclock time|qmaster enforced h_rt'
+    r"|job\.exception .*type=timeout\b|type=timeout severity=\d|\bresource allocation expired$"
+    r'|\b(?:Warning|Normal) +DeadlineExceeded\b|\b[Rr]eason"?[:=] *"?DeadlineExceeded\b'
+    r"|Pod was active on the node longer than the specified deadline|\bwas active longer than specified deadline"
+    r'|\bMaxRuntimeExceeded - |"?SecondaryStatus"?: ?"?MaxRuntimeExceeded\b'
+    r"|\.(?:service|scope): Service reached runtime time limit"
+    r"|^The user-provided time limit for job execution has been reached:"
 )
 _MADE_ROOM: Final = re.compile(
-    r"(?i)preempt|evict|requeu|reclaim|maintenance|\bspot\b|drain|reboot|node shutdown|disrupt|scale ?down|capacity|TERM_RC"
+    # Slurm, LSF, HTCondor, Flux, Ray
+    r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|JOB REQUEUE|NODE REBOOT|NODE FAILURE|MAINTENANCE)|\bJobState=PREEMPTED\b"
+    r"|\b[Ss]tate *[:=] *\"?PREEMPTED\b|^ *[\d_.]+(?:\.\w+)? .* PREEMPTED +\d+:\d+|\bpreempt(?:ed|ing) JobId=\S+"
+    r"|(?:srun|salloc|slurm\w+): (?:error: )?[Jj]ob \d\S* (?:was|has been) (?:preempted|requeued)"
+    r"|\b(?:slurmctld|kubelet|systemd-logind)(?:\[\d+\])?: .*(?:[Pp]reempt|[Rr]equeu|[Dd]rain|[Rr]eboot|[Ee]vict|[Ss]hut)"
+    r"|\bTERM_(?:PREEMPT|REQUEUE_\w+|RC\w*)\b|^0?04 \([\d.]+\) .*\bJob was evicted\b|job\.exception .*type=preempt"
+    r"|\b(?:actor's|its) node was (?:preempted|drained)|\bNode \S+ .*marked dead because .{0,200}(?:drain|preempt)"
+    # Kubernetes: rows of events, reasons and messages of its controllers
+    r"|\b(?:Warning|Normal) +(?:Evict(?:ed|ion\w*)?|Preempt(?:ed|ing)|TaintManagerEviction|NodeShutdown|SpotInterrupt\w+"
+    r"|Disruption(?:Terminating|Target)|TerminatingOnInterruption|Instance(?:Terminating|Stopping|Terminated)|ScaleDown|Drain\w*)\b"
+    r'|\b[Rr]eason"?[:=] *"?(?:Evicted|Preempt(?:ed|ing)|NodeShutdown|Terminated by NodeShutdown|PreemptionByScheduler)\b'
+    r"|The node was low on resource: |The node had condition: \[|Pod is evicted, because of |PreemptionByScheduler"
+    r"|Preempted (?:by (?:\S+/)?(?:a )?(?:pod|workload) |to accommodate a )|preempting to accommodate a higher priority pod"
+    r"|DeletionByTaintManager|Taint manager: deleting due to|Marking for deletion Pod \S+|TerminationByKubelet"
+    r"|in response to imminent node shutdown|Pod was rejected as the node is shutting down|\bDisruptionTarget\b"
+    r"|EvictionByEvictionAPI|Eviction API: evicting|\bevicting pod \S+/\S+|\bpod/\S+ evicted|\bnode/\S+ drained"
+    r"|\bEvictedDueTo(?:Preempt\w*|NodeFailures|PodsReadyTimeout|AdmissionCheck)\b|\bDisrupting Node(?:Claim)?\b"
+    r"|Spot interruption warning was triggered|[Dd]eleting pod for node scale down|ToBeDeletedByClusterAutoscaler"
+    # clouds: their events, their codes, and their notices
+    r"|compute\.instances\.(?:preempted|(?:migrate|terminate)OnHostMaintenance|upcomingMaintenance)"
+    r"|(?:TERMINATE|MIGRATE)_ON_HOST_MAINTENANCE|active-node-maintenance=ONGOING"
+    r"|maintenance event (?:SCHEDULED|STARTED|PENDING|ONGOING)|\bCluster \S+ (?:is|was) preempted"
+    r'|"EventType": ?"(?:Preempt|Terminate|Freeze|Reboot|Redeploy)"|"action": ?"(?:terminate|stop|hibernate)", ?"time"'
+    r"|instance-terminated-(?:by-price|no-capacity|capacity-oversubscribed)|Server\.SpotInstance(?:Shutdown|Termination)"
+    r"|EC2 Spot Instance [Ii]nterruption|\bAWS_EC2_(?:SPOT_INTERRUPTION|INSTANCE_|PERSISTENT_INSTANCE_)\w+"
+    r"|RebalanceRecommendation|[Ss]pot (?:[Ii]nstance )?(?:[Ii]nterruption|[Tt]ermination) (?:[Nn]otice|[Ww]arning)"
+    r"|\bTerminationNotice\b|instance-(?:retirement|reboot|stop) (?:is )?scheduled"
+    r"|Instance(?: \S+)? (?:terminated by Compute Engine|was preempted)"
+    r"|Queued resource \S+ .*SUSPEND(?:ED|ING)"
+    r"|[Tt]raining job (?:was )?(?:interrupted|stopped) (?:due to|because of) (?:a )?spot"
 )
+_OF_PLATFORMS: Final = frozenset({"cloud-capacity", "kubernetes-taint-evicted", "lsf-reclaimed"})
+"""rules that match nothing else than platforms' words of this kind"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +113,27 @@ def ending_of_slurm(state: str, reason: str = "", exit_code: str = "") -> Ending
 
 
 def ending_of_log(report: Report) -> Ending | None:
-    """How it ended by its log alone, where no scheduler was asked: only that its time was over is believed."""
+    """How it ended by its log alone, where no scheduler was asked: only a scheduler's line that its time was over counts."""
     root = report.diagnosis.root_cause
-    if not _was_stopped(report) or root is None or report.diagnosis.by == "agent" or not _TIME_OVER.search(root.text):
+    if not _was_stopped(report) or root is None or report.diagnosis.by == "agent" or not _says(_TIME_OVER, root.text):
         return None
     return Ending("time_limit", "Its log says that its time was over")
 
 
 def stopped_by_somebody(report: Report) -> bool:
-    """Whether it was told to stop, and its log does not say that this was to make room, or for the machine's sake: it may have
-    been a person.
+    """Whether it was told to stop, and no scheduler or platform says in its log that this was to make room, or for the
+    machine's sake: it may have been a person. What merely stands near the stop says nothing about it.
     """
+    if not _was_stopped(report):
+        return False
     root = report.diagnosis.root_cause
-    told = [root.text if root is not None else "", *(line.text for line in report.diagnosis.evidence)]
-    return _was_stopped(report) and not any(_MADE_ROOM.search(text) for text in told)
+    told = [(root.text, report.diagnosis.rule)] if root is not None else []
+    told += [(line.text, line.rule) for line in report.diagnosis.evidence if line.role != "context"]
+    return not any(rule in _OF_PLATFORMS or _says(_MADE_ROOM, text) for text, rule in told)
+
+
+def _says(form: re.Pattern[str], text: str) -> bool:
+    return form.search(text[:_LOOKED_AT]) is not None and not _OWN_WORDS.search(text[:_LOOKED_AT])
 
 
 def _was_stopped(report: Report) -> bool:

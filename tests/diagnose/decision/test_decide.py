@@ -140,6 +140,78 @@ def test_where_no_scheduler_says_who_stopped_it_a_person_may_have(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("text", "near", "role"),
+    [
+        pytest.param("Received SIGTERM, draining data loaders and exiting", "", "context", id="drains-its-loaders"),
+        pytest.param("Received SIGTERM (preemption or scancel), saving checkpoint", "", "context", id="one-or-the-other"),
+        pytest.param("Received SIGTERM (scancel or time limit), saving checkpoint", "", "context", id="its-time-or-a-person"),
+        pytest.param("Received SIGTERM (spot termination notice or scancel)", "", "context", id="a-notice-or-a-person"),
+        pytest.param("INFO:absl:Received preemption signal SIGTERM", "", "context", id="jax-calls-every-stop-so"),
+        pytest.param("Timeout is approaching: the time limit is near, stopping", "", "context", id="a-programs-own-clock"),
+        pytest.param("Received SIGTERM, exiting", "INFO draining the prefetch queue", "context", id="a-neighbour"),
+        pytest.param("Received SIGTERM, exiting", "reserved capacity given back, will be requeued", "consequence", id="later"),
+        pytest.param(
+            "Received SIGTERM, exiting", "Normal  Preempted  10s  default-scheduler  x", "context", id="anothers-event"
+        ),
+        pytest.param("Workload: EvictedDueToDeactivated", "", "context", id="a-person-deactivates-it"),
+    ],
+)
+def test_a_programs_own_words_do_not_say_who_stopped_it(tmp_path: Path, text: str, near: str, role: Any) -> None:
+    said = report("preempted", root=EvidenceLine(source="log", line=9, text=text))
+    said.diagnosis.evidence.append(EvidenceLine(source="log", line=8, text=near, role=role))
+    decision = decide(said, History(), cluster(), policy(tmp_path), NOW)
+    assert (decision.action.kind, decision.mode, names(decision)) == ("restart", "approve", ["who-stopped-it"])
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("slurmstepd: error: *** STEP 8.0 ON gpu001 CANCELLED AT 2026-01-02T03:04:05 DUE TO JOB REQUEUE ***", []),
+        ("TERM_RC: job killed by LSF when an LSF resource connector execution host is reclaimed by EC2.", []),
+        ("TERM_PREEMPT: job killed after preemption", []),
+        ("004 (123.000.000) 2026-01-02 03:04:05 Job was evicted.", []),
+        ("Warning  Evicted  1m  kubelet  The node was low on resource: memory.", []),
+        ("Normal  Preempted  10s  default-scheduler  Preempted by pod 5c0a77aa on node gpu014", []),
+        ("Normal  TaintManagerEviction  1m  taint-eviction-controller  Marking for deletion Pod ml/train-3", []),
+        ("Pod was terminated in response to imminent node shutdown.", []),
+        ("node/gpu014 drained", []),
+        ("kubelet[812]: Shutdown manager detected a node reboot", []),
+        ('{"methodName":"compute.instances.preempted"}', []),
+        ('{"detail-type": "EC2 Spot Instance Interruption Warning", "source": "aws.ec2"}', []),
+        ("Spot interruption notice received, saving checkpoint", []),
+        ("Queued resource train-v5p is SUSPENDED", []),
+        ("slurmstepd: error: *** JOB 8812 ON gpu001 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***", ["time-limit"]),
+        ("   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)", ["time-limit"]),
+        ("=>> PBS: job killed: walltime 3608 exceeded limit 3600", ["time-limit"]),
+        ("Job exceeded its walltime limit. Job was aborted", ["time-limit"]),
+        ("failed       37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", ["time-limit"]),
+        (
+            'job 4711.1 exceeds job hard limit "h_rt" of queue "gpu.q@gpu014" (86401.0 > limit:86400.0) - sending SIGKILL',
+            ["time-limit"],
+        ),
+        ("0.812s: job.exception type=timeout severity=0 resource allocation expired", ["time-limit"]),
+        ("Warning  DeadlineExceeded  1m  job-controller  Job was active longer than specified deadline", ["time-limit"]),
+        ("2026-01-02 03:04:05 MaxRuntimeExceeded - Training job runtime exceeded MaxRuntimeInSeconds provided", ["time-limit"]),
+        ("train.service: Service reached runtime time limit. Stopping.", ["time-limit"]),
+    ],
+)
+def test_a_schedulers_or_platforms_own_line_says_why_it_was_stopped(tmp_path: Path, text: str, limits: list[str]) -> None:
+    said = report("preempted", root=EvidenceLine(source="log", line=9, text=text))
+    decision = decide(said, History(), cluster(), policy(tmp_path), NOW)
+    assert (decision.mode, names(decision)) == ("auto", limits)
+
+
+def test_a_platforms_line_that_follows_the_stop_says_why_or_its_rule_does(tmp_path: Path) -> None:
+    later = EvidenceLine(
+        source="log", line=10, text="*** JOB 8 ON gpu-1 CANCELLED AT 10:00 DUE TO PREEMPTION ***", role="consequence"
+    )
+    for told in (later, later.model_copy(update={"text": "Out of host capacity", "rule": "cloud-capacity"})):
+        said = report("preempted", root=EvidenceLine(source="log", line=9, text="Received SIGTERM, exiting"))
+        said.diagnosis.evidence.append(told)
+        assert decide(said, History(), cluster(), policy(tmp_path), NOW).limits == ()
+
+
+@pytest.mark.parametrize(
     ("reason", "tell"),
     [("import_error", "owner"), ("type_error", "owner"), ("unknown", "operator"), ("preempted", "nobody"), ("hang", "nobody")],
 )
