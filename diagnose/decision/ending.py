@@ -45,7 +45,7 @@ _LOOKED_AT: Final = 2000
 # draining its queues) only guess at who ended it, and a person may have.
 _OWN_WORDS: Final = re.compile(r"(?<!sending )\bSIG[A-Z]{2,}\d?\b|\bscancel\b")
 _TIME_OVER: Final = re.compile(
-    r"CANCELLED AT \S+ DUE TO TIME LIMIT|\bJobState=(?:TIMEOUT|DEADLINE)\b|\bReason=TimeLimit\b"
+    r"\bDUE TO TIME LIMIT(?: \*|$)|\bJobState=(?:TIMEOUT|DEADLINE)\b|\bReason=TimeLimit\b"
     r"|\b[Ss]tate *[:=] *(?:TIMEOUT|DEADLINE)\b|^ *[\d_.]+(?:\.\w+)? .* TIMEOUT +\d+:\d+|Time limit exhausted for JobId"
     r"|\bTERM_RUNLIMIT\b|PBS: job killed: walltime\b|^Job exceeded (?:resource walltime|its walltime limit)"
     r'|exceeds? job (?:hard|soft) limit "[hs]_rt"|exceeded (?:hard|soft) wallclock time|qmaster enforced h_rt'
@@ -58,7 +58,7 @@ _TIME_OVER: Final = re.compile(
 )
 _MADE_ROOM: Final = re.compile(
     # Slurm, LSF, HTCondor, Flux, Ray
-    r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|JOB REQUEUE|NODE REBOOT|NODE FAILURE|MAINTENANCE)|\bJobState=PREEMPTED\b"
+    r"\bDUE TO (?:PREEMPTION|JOB REQUEUE|NODE REBOOT|NODE FAILURE|MAINTENANCE)(?:,| \*|$)|\bJobState=PREEMPTED\b"
     r"|\b[Ss]tate *[:=] *\"?PREEMPTED\b|^ *[\d_.]+(?:\.\w+)? .* PREEMPTED +\d+:\d+|\bpreempt(?:ed|ing) JobId=\S+"
     r"|(?:srun|salloc|slurm\w+): (?:error: )?[Jj]ob \d\S* (?:was|has been) (?:preempted|requeued)"
     r"|\b(?:slurmctld|kubelet|systemd-logind)(?:\[\d+\])?: .*(?:[Pp]reempt|[Rr]equeu|[Dd]rain|[Rr]eboot|[Ee]vict|[Ss]hut)"
