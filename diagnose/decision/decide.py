@@ -24,8 +24,8 @@ from diagnose.decision.checkpoints import newest, stretch
 from diagnose.decision.clauses import MODES, Mode
 from diagnose.decision.ending import Ending, ending_of_log, joined, stopped_by_somebody
 from diagnose.decision.history import Checkpoint, Cluster, History, PastAction, PastAttempt
-from diagnose.decision.node import node, radius
-from diagnose.decision.policy import Chosen, Policy
+from diagnose.decision.node import ended_well_beside_a_fault, node, radius
+from diagnose.decision.policy import ISOLATE, Chosen, Policy
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.recurrence import alike_at_startup, fruitless, same_place
@@ -283,7 +283,7 @@ def _covers(skip: tuple[int, int], step: float) -> bool:
 
 def _weigh(case: Case) -> None:
     """What speaks against which node?"""
-    if case.settled:
+    if case.settled and not ended_well_beside_a_fault(case):
         return
     signals = against(case.diagnosis, case.job, case.attempt, case.history, case.cluster, case.policy, case.now)
     case.signals = signals
@@ -388,9 +388,11 @@ def _test_first(case: Case) -> None:
 def _on_whose_word(case: Case) -> None:
     """Who must approve it?"""
     _go_on_meanwhile(case)
-    chosen = case.policy.mode_for(case.diagnosis.reason, case.kind, case.job_class)
+    # An isolation without a restart needs the word that one with a restart needs, unless the policy has one for it.
+    kind = "isolate_and_restart" if case.kind == ISOLATE and ISOLATE not in case.policy.modes else case.kind
+    chosen = case.policy.mode_for(case.diagnosis.reason, kind, case.job_class)
     case.note("mode", f"{chosen.mode}, by {chosen.clause}", chosen.where)
-    _narrow(case, chosen)
+    _narrow(case, chosen, kind)
     if case.mode != "auto" and case.tell == "nobody" and case.kind in RESTARTS:
         case.tell = "operator"
 
@@ -423,24 +425,24 @@ def _at_most(case: Case, kind: str) -> Mode:
     return MODES[min(map(MODES.index, limits))]
 
 
-def _narrow(case: Case, chosen: Chosen) -> None:
+def _narrow(case: Case, chosen: Chosen, kind: str) -> None:
     case.mode = min(case.mode, chosen.mode, key=MODES.index)
-    if case.settled or case.kind not in RESTARTS:
+    if case.kind != ISOLATE and (case.settled or case.kind not in RESTARTS):
         return
     if chosen.mode != "auto":
         said = "the policy only observes" if chosen.mode == "observe" else "the policy asks for a person's yes"
-        case.hold("mode", said, f"modes: {{{case.kind}: auto}} in the policy", chosen.where, at_most=chosen.mode)
+        case.hold("mode", said, f"modes: {{{kind}: auto}} in the policy", chosen.where, at_most=chosen.mode)
     if case.history.unconfirmed is not None:
         change = "a person's yes, or what the reason names: the scheduler's word, or a token that may speak for the job"
         case.hold("unconfirmed", f"not confirmed: {case.history.unconfirmed}", change, at_most="approve")
     if case.diagnosis.by == "agent":
         change = "a person's yes, or a rule that knows the line: diagnose rules"
         case.hold("agent", "the diagnosis is an agent's", change, at_most="approve")
-    needed = case.policy.confidence_for(case.kind, case.job_class)
+    needed = case.policy.confidence_for("isolate_and_restart" if case.kind == ISOLATE else kind, case.job_class)
     if case.diagnosis.confidence < needed:
         said = f"the diagnosis is {case.diagnosis.confidence:.0%} sure, {needed:.0%} are asked for"
         case.hold("confidence", said, "a person's yes", case.line("confidence"), at_most="approve")
-    if (hours := quiet(case.policy.quiet_hours, case.kind, case.now)) is not None and MODES.index(hours.at_most) < MODES.index(
+    if (hours := quiet(case.policy.quiet_hours, kind, case.now)) is not None and MODES.index(hours.at_most) < MODES.index(
         chosen.mode
     ):
         said = f"quiet hours until {hours.said(case.now)}"

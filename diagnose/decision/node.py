@@ -11,14 +11,15 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from diagnose.decision.action import key_of
+from diagnose.decision.action import UNDONE, key_of
+from diagnose.decision.bursts import incident
 from diagnose.decision.case import Case
 from diagnose.decision.clauses import MODES, Mode
 from diagnose.decision.history import Cluster, Failure, History, Isolation, PastAction
 from diagnose.decision.policy import ISOLATE, RELEASE, Chosen, Policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.result import Decision, Limit, Step, Tell, span
-from diagnose.decision.signals import Signal, checked, of_machines, points
+from diagnose.decision.signals import Signal, accuses, checked, of_machines, points
 from diagnose.quantities import DAY_S
 from diagnose.report import Action
 
@@ -31,6 +32,9 @@ _MET_BEFORE: Final = frozenset({"seen-before", "recurrence", "check-suspect", "c
 
 def node(case: Case) -> None:
     """Is a node at fault, and is that certain enough to take it out?"""
+    if ended_well_beside_a_fault(case):
+        _without_a_restart(case)
+        return
     if case.settled or case.incident or case.kind not in ("restart", "isolate_and_restart"):
         return
     named = list(dict.fromkeys(case.diagnosis.suspects.nodes))
@@ -48,6 +52,57 @@ def node(case: Case) -> None:
     _in_doubt(case, named, weak)
     if not case.nodes:
         _go_on(case, gone if not wanted else [])
+
+
+def ended_well_beside_a_fault(case: Case) -> bool:
+    """Whether the scheduler says that the job ended well, and its log speaks against nodes: a script may end with || true, and
+    what holds the restart back says nothing of the node.
+    """
+    ending, reason = case.history.ending, case.diagnosis.reason
+    well = case.decided_by == "scheduler" and ending is not None and ending.kind == "completed"
+    return well and accuses(reason) and reason != "hang"
+
+
+def _without_a_restart(case: Case) -> None:
+    """The node's part alone: the nodes are isolated or to be checked as after a failure, and who operates them is told."""
+    named, machine = list(dict.fromkeys(case.diagnosis.suspects.nodes)), of_machines(case.diagnosis.reason)
+    gone = case.cluster.isolated() if case.cluster is not None else set()
+    there = [one for one in named if one not in gone and _is_the_jobs(case, one)]
+    isolated = _isolated_alone(case, there)
+    told = {one.node for one in case.signals if one.name in _MET_BEFORE}
+    cleared = {one.node for one in case.signals if one.name == "check-passed"}
+    doubted = [one for one in there if one not in isolated and one not in cleared and (machine or one in told)]
+    if machine and not named:
+        doubted = list(case.history.nodes)
+    if not isolated and not doubted and (named or not machine):
+        return
+    why = [case.why]
+    if isolated:
+        spoken = "; ".join(one.said for one in case.signals if one.node in isolated)
+        why.append(f"{', '.join(isolated)} is taken out of service all the same: {spoken}.")
+    if machine and not named:
+        why.append("The log does not name the node.")
+    if doubted:
+        why.append(f"To be checked before another job meets it: {', '.join(doubted)}.")
+    case.choose("node", ISOLATE if isolated else "none", " ".join(why), case.line("signals.needed"), tell="operator")
+    case.nodes, case.check, case.avoid = isolated, doubted, []
+
+
+def _isolated_alone(case: Case, there: list[str]) -> list[str]:
+    """Those of the nodes that may be isolated although no job is restarted. What was answered is not answered again."""
+    burst = incident(case.job, case.attempt, case.diagnosis.reason, case.history, case.policy, case.now)
+    answered = any(one.kind == ISOLATE and one.attempt == case.attempt and one.state not in UNDONE for one in case.own)
+    strong = [one for one in there if points(case.signals, one) >= case.policy.signals.needed]
+    if burst is not None or answered:
+        return []
+    strong = [one for one in strong if _can_be_isolated(case, one)]
+    if not strong:
+        return []
+    allowed, limits = room(strong, case.history, case.cluster, case.policy, case.now)
+    for limit in limits:
+        at_most: Mode = "approve" if limit.name == "cluster-unknown" else "auto"
+        case.hold(limit.name, limit.said, limit.change, limit.where, at_most=at_most)
+    return allowed
 
 
 def _avoid_who_was_met_before(case: Case, named: list[str]) -> None:

@@ -262,7 +262,7 @@ def ended(kind: Any, said: str = "Slurm says so") -> Ending:
         pytest.param("completed", "healthy", "healthy", "healthy", "none", id="well"),
         pytest.param("completed", "failed", "hang", "hang", "none", id="it-was-silent-because-it-had-ended"),
         pytest.param("completed", "failed", "storage_error", "storage_error", "none", id="what-ended-well-needs-no-restart"),
-        pytest.param("completed", "failed", "ecc_error", "ecc_error", "none", id="not-for-a-machines-fault-either"),
+        pytest.param("completed", "failed", "ecc_error", "ecc_error", "none", id="nor-a-restart-for-a-machines-fault"),
         pytest.param("completed", "failed", "key_error", "key_error", "fix_code", id="a-script-that-hides-its-bug"),
     ],
 )
@@ -276,6 +276,62 @@ def test_the_scheduler_says_how_it_ended_and_the_log_why(
         assert decision.mode == "auto"
     if (kind, outcome) == ("failed", "healthy"):
         assert decision.tell == "operator"
+
+
+BROKEN: dict[str, Any] = {"reason": "gpu_fell_off_bus", "nodes": (A,), "root": xid(79, A)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "kind", "nodes", "check"),
+    [
+        pytest.param(BROKEN, {}, "isolate", [A], (), id="its-kernel-says-so"),
+        pytest.param({"reason": "ecc_error", "nodes": (A,)}, {}, "none", [], (A,), id="one-weak-signal-is-checked"),
+        pytest.param({"reason": "ecc_error"}, {}, "none", [], (A, B), id="the-log-does-not-name-it"),
+        pytest.param({**BROKEN, "nodes": (C,), "root": xid(79, C)}, {}, "none", [], (), id="not-one-of-its-nodes"),
+        pytest.param(
+            BROKEN, {"actions": (done("isolate", 1, nodes=(A,), state="rejected"),)}, "none", [], (A,), id="a-person-said-no"
+        ),
+    ],
+)
+def test_what_ended_well_may_have_run_on_a_broken_node(
+    tmp_path: Path, asked: dict[str, Any], more: dict[str, Any], kind: str, nodes: list[str], check: tuple[str, ...]
+) -> None:
+    """A script that ends with || true is COMPLETED, though srun died of an Xid."""
+    history = ran_on(A, B, ending=ended("completed"), **more)
+    decision = decide(report(**asked), history, cluster(), policy(tmp_path), NOW)
+    assert (decision.action.kind, decision.action.nodes, decision.check) == (kind, nodes, check)
+    assert (decision.mode, decision.avoid) == ("auto", ())
+    if nodes or check:
+        assert decision.tell == "operator"
+        assert all(node in decision.action.why for node in (*nodes, *check))
+        assert decision.action.why.startswith("Slurm says so: it ended well")
+    else:
+        assert decision.tell == "owner"
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "mode", "limit"),
+    [
+        pytest.param("modes: {isolate_and_restart: approve}", {}, "approve", "mode", id="as-of-one-with-a-restart"),
+        pytest.param("modes: {isolate: observe}", {}, "observe", "mode", id="its-own-word"),
+        pytest.param("", {"unconfirmed": "somebody's"}, "approve", "unconfirmed", id="not-confirmed"),
+        pytest.param("", {}, "approve", "cluster-unknown", id="nobody-knows-how-many-there-are"),
+    ],
+)
+def test_an_isolation_without_a_restart_needs_the_same_word(
+    tmp_path: Path, text: str, given: dict[str, Any], mode: str, limit: str
+) -> None:
+    history = ran_on(A, B, ending=ended("completed"), **given)
+    whole = cluster() if limit != "cluster-unknown" else None
+    decision = decide(report(**BROKEN), history, whole, policy(tmp_path, text), NOW)
+    assert (decision.action.kind, decision.mode, limit in names(decision)) == ("isolate", mode, True)
+
+
+def test_an_isolation_without_a_restart_keeps_to_the_blast_radius(tmp_path: Path) -> None:
+    history = ran_on(A, B, ending=ended("completed"))
+    for text in ("limits: {nodes_at_once: 0}", f"limits: {{never: [{A}]}}"):
+        decision = decide(report(**BROKEN), history, cluster(), policy(tmp_path, text), NOW)
+        assert (decision.action.kind, decision.check, decision.tell) == ("none", (A,), "operator")
 
 
 @pytest.mark.parametrize(
