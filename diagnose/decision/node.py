@@ -79,7 +79,7 @@ def _without_a_restart(case: Case) -> None:
     why = [case.why]
     if isolated:
         spoken = "; ".join(one.said for one in case.signals if one.node in isolated)
-        why.append(f"{', '.join(isolated)} is taken out of service all the same: {spoken}.")
+        why.append(f"{', '.join(isolated)} is to be taken out of service all the same: {spoken}.")
     if machine and not named:
         why.append("The log does not name the node.")
     if doubted:
