@@ -84,15 +84,21 @@ def _without_a_restart(case: Case) -> None:
         why.append("The log does not name the node.")
     if doubted:
         why.append(f"To be checked before another job meets it: {', '.join(doubted)}.")
-    case.choose("node", ISOLATE if isolated else "none", " ".join(why), case.line("signals.needed"), tell="operator")
+    # Its log and the scheduler contradict each other: an operator hears of it if the log is believed.
+    sure = case.diagnosis.confidence >= case.policy.confidence_for("isolate_and_restart", case.job_class)
+    tell: Tell = "operator" if isolated or sure else "owner"
+    case.choose("node", ISOLATE if isolated else "none", " ".join(why), case.line("signals.needed"), tell=tell)
     case.nodes, case.check, case.avoid = isolated, doubted, []
 
 
 def _isolated_alone(case: Case, there: list[str]) -> list[str]:
-    """Those of the nodes that may be isolated although no job is restarted. What was answered is not answered again."""
+    """Those of the nodes that may be isolated although no job is restarted: only those of which their own kernel says that they
+    are broken, as the scheduler saw nothing. What was answered is not answered again.
+    """
     burst = incident(case.job, case.attempt, case.diagnosis.reason, case.history, case.policy, case.now)
     answered = any(one.kind == ISOLATE and one.attempt == case.attempt and one.state not in UNDONE for one in case.own)
-    strong = [one for one in there if points(case.signals, one) >= case.policy.signals.needed]
+    said = {signal.node for signal in case.signals if signal.name == "xid"}
+    strong = [one for one in there if one in said and points(case.signals, one) >= case.policy.signals.needed]
     if burst is not None or answered:
         return []
     strong = [one for one in strong if _can_be_isolated(case, one)]

@@ -286,6 +286,14 @@ BROKEN: dict[str, Any] = {"reason": "gpu_fell_off_bus", "nodes": (A,), "root": x
     [
         pytest.param(BROKEN, {}, "isolate", [A], (), id="its-kernel-says-so"),
         pytest.param({"reason": "ecc_error", "nodes": (A,)}, {}, "none", [], (A,), id="one-weak-signal-is-checked"),
+        pytest.param(
+            {"reason": "ecc_error", "nodes": (A,)},
+            {"failures": (Failure("monday", 1, NOW - 5 * HOUR, "ecc_error", suspects=(A,), culprits=(A,), user="ann"),)},
+            "none",
+            [],
+            (A,),
+            id="no-kernel-says-it-again",
+        ),
         pytest.param({"reason": "ecc_error"}, {}, "none", [], (A, B), id="the-log-does-not-name-it"),
         pytest.param({**BROKEN, "nodes": (C,), "root": xid(79, C)}, {}, "none", [], (), id="not-one-of-its-nodes"),
         pytest.param(
@@ -307,6 +315,12 @@ def test_what_ended_well_may_have_run_on_a_broken_node(
         assert decision.action.why.startswith("Slurm says so: it ended well")
     else:
         assert decision.tell == "owner"
+
+
+def test_of_what_ended_well_and_is_doubted_its_owner_hears(tmp_path: Path) -> None:
+    history = ran_on(A, B, ending=ended("completed"))
+    decision = decide(report("ecc_error", nodes=(A,), confidence=0.7), history, cluster(), policy(tmp_path), NOW)
+    assert (decision.action.kind, decision.check, decision.tell) == ("none", (A,), "owner")
 
 
 @pytest.mark.parametrize(
