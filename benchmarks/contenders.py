@@ -132,6 +132,6 @@ def importable(module: str) -> bool:
 def product(engine: str, rules: Path | None, log: Path | None = None, passes: int = 1, folds: bool = True) -> Contender:
     """diagnose with one of its engines. If ``log`` is given it reads that one, in so many cold passes."""
     tail = (str(rules),) if rules else ()
-    base = (sys.executable, "-m", "benchmarks.children.ours", engine if folds else f"{engine}-without-folds", str(passes))
+    base = (sys.executable, "-m", "benchmarks.children.ours", engine + ("" if folds else ours.NO_FOLDS), str(passes))
     name = f"diagnose, {engine}" + (", the log alone" if log else "") + ("" if folds else ", without folds")
     return Contender(name, lambda other: (*base, str(log or other), *tail))

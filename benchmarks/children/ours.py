@@ -17,7 +17,7 @@ from pathlib import Path
 
 ENGINES = ("core", "core+wheel", "wheel", "plain")
 CHUNK = 1 << 20
-_NO_FOLDS = "-without-folds"
+NO_FOLDS = "-without-folds"
 REPLAY = (sys.executable, "-m", "diagnose", "replay")
 
 
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     from diagnose.reading.sources import find
 
     engine, passes, log, *folders = arguments
-    folds, engine = not engine.endswith(_NO_FOLDS), engine.removesuffix(_NO_FOLDS)
+    folds, engine = not engine.endswith(NO_FOLDS), engine.removesuffix(NO_FOLDS)
     row = dict.fromkeys(("bytes", "lines", "kept_lines", "kept_bytes", "setup_s", "cpu_s", "wall_s"), 0.0)
     rules = load([Path(path) for path in folders] or None)
     for _ in range(int(passes)):

@@ -55,8 +55,7 @@ class Unwrap:
         if self.width:
             return self._join(line, width)
         if width > max(self._longest, 1) and (self._held or width > _WIDEST):
-            self._longest = width  # longer than the supposed last column
-            self._words = self._torn = self._pairs = 0
+            self._widen(width)  # longer than the supposed last column
             released = self._release()
             self.done = width > _WIDEST
             if self.done or width not in _WIDTHS:
@@ -64,8 +63,7 @@ class Unwrap:
             self._held = [line]
             return released
         if width > self._longest:
-            self._longest = width
-            self._words = self._torn = self._pairs = 0
+            self._widen(width)
         if not self._held and (width not in _WIDTHS or width < self._longest):
             self.done = self._seen > _ATTENTIVE
             return [line]
@@ -81,7 +79,7 @@ class Unwrap:
         """What is held, if nothing has come after it for a while. Where no column is known yet, and too little speaks for one,
         the lines go on as they are, and what speaks for it is remembered.
         """
-        lines = [] if self.width else self._joined(_SURE)
+        lines = [] if self.width else self._joined(_SURE)  # which may find the column
         return [*lines, *(self._flush() if self.width else self._release())]
 
     def close(self) -> list[bytes]:
@@ -98,6 +96,11 @@ class Unwrap:
     def state(self, state: list[Any]) -> None:
         self.width, self.done, self._longest, self._seen, held, self._words, self._torn, self._pairs = state
         self._held = [line.encode("latin-1") for line in held]
+
+    def _widen(self, width: int) -> None:
+        """The last column is there at the earliest. What spoke for another one counts no more."""
+        self._longest = width
+        self._words = self._torn = self._pairs = 0
 
     def _decide(self) -> list[bytes]:
         if joined := self._joined(1 if self._longest in _USUAL else _SURE):

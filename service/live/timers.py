@@ -13,7 +13,7 @@ _ALL_COST = 5.0
 _AT_LEISURE, _ALL_AT_LEISURE = 4.0, 1.5
 """while the thread has nothing to read, those of one job may take a quarter of it, and those of all jobs two thirds"""
 _HELD_S, _HELD_MOST_S = 1.0, 5.0
-"""so long after the last bytes of a source its lines may wait for those that go on, and so long in all"""
+"""lines may wait for those after them for so long after the last bytes of their source, and for so long in all"""
 _CALM_S = 20.0
 _SETTLED_S = 0.6
 """when a job that kept failing has said no more for so long, it gets its last diagnosis"""
@@ -73,7 +73,7 @@ class Timers:
         self.leisure = 0.0
         """when to diagnose it, if its thread has nothing to read then: mostly before ``diagnose``"""
         self.pause = 0.0
-        """when lines have waited long enough for those after them, to be joined with them"""
+        """when lines that wait for those after them have waited long enough"""
         self.end = 0.0
         self.hang = hang
         self.retry = 0.0

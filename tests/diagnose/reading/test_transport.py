@@ -210,9 +210,8 @@ def test_what_waits_for_the_next_lines_goes_on_in_a_pause(pushed: bytes) -> None
     assert (whole + transport.feed(b"more\n") + transport.close()).count(b"\n") == pushed.count(b"\n") + 1
 
 
-@pytest.mark.parametrize("name", ["cat -n", "repr"])
-def test_a_dress_is_learned_of_lines_that_each_went_on_in_a_pause(name: str) -> None:
-    write = DRESSES[name][0] if name in DRESSES else (lambda n, line: repr(line))
+@pytest.mark.parametrize("write", [DRESSES["cat -n"][0], lambda n, line: repr(line)], ids=["numbers", "quotes"])
+def test_a_dress_is_learned_of_lines_that_each_went_on_in_a_pause(write: Callable[[int, str], str]) -> None:
     transport = Transport()
     out = b""
     for number, line in enumerate(JOB * 2, 1):
