@@ -121,7 +121,7 @@ def test_the_chart_is_taken_and_a_second_time_changes_nothing(api: Api, values: 
     assert [api.apply(one) for one in documents] == first
 
 
-@pytest.mark.parametrize("name", ["diagnose.yaml", "executor.yaml", "network-policies.yaml"])
+@pytest.mark.parametrize("name", ["diagnose.yaml", "executor.yaml", "executor-conditions.yaml", "network-policies.yaml"])
 def test_the_manifests_are_taken(api: Api, name: str) -> None:
     """The example of a job is newer than this server: indexed jobs came with 1.24."""
     for document in yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text()):

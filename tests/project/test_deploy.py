@@ -66,7 +66,7 @@ def test_manifests_hold_to_the_schema(path: Path) -> None:
 
 CHART = DEPLOY / "helm" / "diagnose"
 FULL: dict[str, Any] = {
-    "executor": {"enabled": True, "namespaces": ["ml", "vision"]},
+    "executor": {"enabled": True, "namespaces": ["ml", "vision"], "conditions": True},
     "files": {"policy.yaml": "mode: observe\n"},
     "environment": {"DIAGNOSE_SERVE_POLICY": "/etc/diagnose/policy.yaml"},
     "database": {"secret": "postgres", "key": "url"},
@@ -126,13 +126,18 @@ def test_the_charts_settings_are_taken_by_the_service(tmp_path: Path, monkeypatc
 
 
 def test_the_chart_gives_the_rights_that_the_plain_manifests_give() -> None:
-    plain = [one for one in yaml.safe_load_all((DEPLOY / "kubernetes" / "executor.yaml").read_text()) if "rules" in one]
+    texts = [(DEPLOY / "kubernetes" / name).read_text() for name in ("executor.yaml", "executor-conditions.yaml")]
+    plain = [one for text in texts for one in yaml.safe_load_all(text) if "rules" in one]
     made = [one for one in rendered(FULL) if "rules" in one]
     assert sorted(map(str, (one["rules"] for one in made))) == sorted(map(str, (one["rules"] for one in plain)))
     bound = [
         one["metadata"]["namespace"] for one in rendered(FULL) if one["metadata"]["name"] == "trains-jobs" and "subjects" in one
     ]
     assert sorted(bound) == ["ml", "vision"]
+    least = rendered({**FULL, "executor": {"enabled": True, "namespaces": ["ml"]}})
+    (first, *_) = [one for one in yaml.safe_load_all(texts[0]) if "rules" in one]
+    assert not [one for one in least if "rules" in one and "nodes/status" in str(one)], "only where it is used"
+    assert first["rules"] in [one["rules"] for one in least if "rules" in one]
 
 
 @pytest.mark.parametrize(

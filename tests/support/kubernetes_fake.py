@@ -345,7 +345,8 @@ class Fake:
         if plural == "selfsubjectaccessreviews":
             self._validate(served, body)
             asked = body["spec"]["resourceAttributes"]
-            allowed = self.allowed(user, asked["verb"], asked.get("group", ""), asked["resource"], asked.get("namespace"))
+            of = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+            allowed = self.allowed(user, asked["verb"], asked.get("group", ""), of, asked.get("namespace"))
             return 201, {**body, "status": {"allowed": allowed}}
         if not self.allowed(user, verb, group, resource, namespace):
             of = f"{resource}.{group}" if group else resource
@@ -487,7 +488,8 @@ class Fake:
         self, key: tuple[str, str, str, str], served: Served, found: Object, body: Any, sub: str | None, dry: bool
     ) -> Object:
         of = f"{key[1]}.{key[0]}" if key[0] else key[1]
-        changed = _merged(found, {"status": body.get("status")} if sub else body)
+        version = {name: value for name, value in body.get("metadata", {}).items() if name == "resourceVersion"}
+        changed = _merged(found, {"status": body.get("status"), "metadata": version} if sub else body)
         assert isinstance(changed, dict)
         if not sub and "status" in found:
             changed["status"] = found["status"]

@@ -19,6 +19,7 @@ from diagnose.knowledge import documents
 from service.acting.executors.command import Command
 from service.acting.executors.executor import Executor, Order
 from service.acting.executors.kubernetes import Kubernetes, Settings
+from service.acting.executors.kubernetes_nodes import Ways, wrong_condition, wrong_label
 from service.acting.executors.nodecheck import NodeCheck
 from service.acting.executors.options import SERVER, Options, Type
 from service.acting.executors.slurm import Door, Slurm
@@ -207,6 +208,7 @@ def _kubernetes(options: Options) -> Executor:
         found = Settings(url, ca=options.path("ca"), token_file=token_file, certificate=certificate, key=options.path("key"))
     else:
         found = Settings.in_cluster(os.environ)
+    ways = _ways(options)
     return Kubernetes(
         replace(
             found,
@@ -214,13 +216,45 @@ def _kubernetes(options: Options) -> Executor:
             namespaces=options.words("namespaces"),
             timeout_s=options.seconds("timeout", found.timeout_s),
             patience_s=options.seconds("wait", found.patience_s),
-        )
+        ),
+        ways,
     )
+
+
+def _ways(options: Options) -> Ways:
+    """By what nodes are isolated: ``[cordon, taint, {label: {KEY: VALUE}}, {condition: TYPE}]``."""
+    if not options.has("isolate_by"):
+        return Ways()
+    labels: dict[str, str] = {}
+    flags: set[str] = set()
+    conditions: list[str] = []
+    count = options.clauses.length(f"{options.at}.isolate_by")
+    for index in range(count):
+        at, one = f"isolate_by.{index}", options.clauses.get(f"{options.at}.isolate_by.{index}")
+        match one:
+            case "cordon" | "taint":
+                flags.add(one)
+            case {"label": dict(told)} if len(one) == 1 and told:
+                for key, value in told.items():
+                    if (why := wrong_label(str(key), str(value))) is not None:
+                        options.wrong(at, why, "write   - label: {example.com/broken: 'true'}")
+                    labels[str(key)] = str(value)
+            case {"condition": str(kind)} if len(one) == 1:
+                if (why := wrong_condition(kind)) is not None:
+                    options.wrong(at, why, "write   - condition: DiagnoseIsolated   , a type that nobody else writes")
+                conditions.append(kind)
+            case _:
+                options.wrong(at, "is no way to isolate", "write cordon, taint, label: {KEY: VALUE} or condition: TYPE")
+    if not count:
+        options.wrong("isolate_by", "there is no way", "write   [cordon, taint]   , or leave it out")
+    if len(conditions) > 1:
+        options.wrong("isolate_by", f"there are {len(conditions)} conditions", "one says it")
+    return Ways("cordon" in flags, "taint" in flags, labels, conditions[0] if conditions else None)
 
 
 TYPES: Final[Mapping[str, Type]] = {  # one per line, so that a new type is one more line
     "slurm": Type(("slurmrestd", "commands"), _slurm),
     "webhook": Type(("url", "secret_file", "secret_env", "networks", "timeout"), _webhook),
     "command": Type(("command", "timeout", "repeatable"), _command, repeatable=False),
-    "kubernetes": Type(("url", "token_file", "namespace", "namespaces", "wait", *SERVER), _kubernetes),
+    "kubernetes": Type(("url", "token_file", "namespace", "namespaces", "wait", "isolate_by", *SERVER), _kubernetes),
 }

@@ -1,7 +1,7 @@
 """Kubernetes: isolates nodes and gives them back, and starts jobs again on other nodes.
 
-A node is cordoned, tainted with ``diagnose/isolated`` and annotated with the key and the reason of the order. Only what is ours
-is taken away again.
+A node is cordoned, tainted with ``diagnose/isolated``, labelled or given a condition, as the site wants it, and annotated with
+the key and the reason of the order. Only what is ours is taken away again.
 
 A live job that can be suspended is suspended and resumed. Any other (it has ended, is of Volcano, or must avoid nodes) is made
 again under its name. First the server says in a dry run that it would take the manifest and delete the job. Then the manifest
@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from service.acting.executors import kubernetes_endings as endings
 from service.acting.executors import kubernetes_jobs as jobs
+from service.acting.executors import kubernetes_nodes as nodes
 from service.acting.executors.claim import Confirmed, Unconfirmed
 from service.acting.executors.executor import KINDS, MOST_AVOIDED, RESTARTS, TAKES_OUT, Order, Outcome, Problem, node_names
 from service.acting.executors.kubernetes_api import Api, Object, Place, Refusal, Settings, Sleep
@@ -31,10 +32,6 @@ from service.acting.executors.kubernetes_jobs import Kind, annotation, at, mappi
 
 __all__ = ["Kubernetes", "Settings"]
 
-TAINT: Final = "diagnose/isolated"
-ISOLATED_BY: Final = "diagnose/isolated-by"
-ISOLATED_WHY: Final = "diagnose/isolated-why"
-CORDONED: Final = "diagnose/cordoned"
 _TRIES: Final = 5
 _POLL_S: Final = 1.0
 _NODES_ASKED: Final = 32
@@ -45,6 +42,7 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
 _ANEW: Final = "and made it anew"
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_CORDON_AND_TAINT: Final = nodes.Ways()
 _UIDS: Final = {("Job", "batch"): "job_uid", ("JobSet", "jobset.x-k8s.io"): "jobset_uid"}
 """kinds whose pods have their uid, and the label with it"""
 
@@ -78,8 +76,15 @@ class Kubernetes:
     kinds = KINDS
 
     def __init__(
-        self, settings: Settings, *, sleep: Sleep = asyncio.sleep, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: Settings,
+        ways: nodes.Ways = _CORDON_AND_TAINT,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``ways``: by what nodes are isolated."""
+        self.ways = ways
         self._settings, self._sleep, self._clock = settings, sleep, clock
         self._api = Api(settings, sleep)
 
@@ -101,12 +106,13 @@ class Kubernetes:
             if order.kind not in KINDS:
                 raise Problem(f"the Kubernetes executor cannot carry out {order.kind[:40]!r}")
             for name in node_names(order.nodes):
-                if annotation(await self._known_node(name), ISOLATED_BY) == order.key:
+                if annotation(await self._known_node(name), nodes.ISOLATED_BY) == order.key:
                     out.append(name)
             job = await self._known_job(order) if order.kind in RESTARTS else None
             if job is not None:
                 await self._check(order, job, [name for name in order.nodes if name not in out])
-            hosts = [await self._host(name) for name in node_names(order.avoid, MOST_AVOIDED)] if job is not None else []
+            away = order.avoid if self.ways.keep_off else (*order.avoid, *order.nodes)
+            hosts = [await self._host(name) for name in node_names(away, MOST_AVOIDED)] if job is not None else []
             if order.kind in TAKES_OUT or order.kind == "release":
                 if not order.nodes:
                     raise Problem(f"the order {order.kind} names no node")
@@ -123,8 +129,8 @@ class Kubernetes:
     # --- what the API server itself says
 
     async def inventory(self) -> tuple[str, ...]:
-        nodes = self._api.listed(Place("", "v1", "nodes"), named=True)
-        return tuple([str(at(node, "metadata", "name")) async for node in nodes])
+        listed = self._api.listed(Place("", "v1", "nodes"), named=True)
+        return tuple([str(at(node, "metadata", "name")) async for node in listed])
 
     async def confirm(self, order: Order) -> Confirmed | Unconfirmed:
         try:
@@ -138,8 +144,8 @@ class Kubernetes:
             found = {name: await self._api.get(_node(name)) for name in endings.doubtful(pods)[:_NODES_ASKED]}
         except Problem as problem:
             return Unconfirmed(problem.what, problem.may_retry or problem.state == "unknown")
-        nodes = {name: node for name, node in found.items() if node is not None}
-        ended = endings.ending_of(job.shown, job.seen or {}, pods, nodes) if pods else None
+        known = {name: node for name, node in found.items() if node is not None}
+        ended = endings.ending_of(job.shown, job.seen or {}, pods, known) if pods else None
         return Confirmed(job.subject, str(job.place.namespace), tuple(dict.fromkeys(places.values())), ended)
 
     async def _check(self, order: Order, job: _Job, isolate: Sequence[str]) -> None:
@@ -166,7 +172,7 @@ class Kubernetes:
     async def _change(self, place: Place, shown: str, change: Callable[[Object], Object | None], dry_run: bool) -> Object:
         """Change an object as it is now. If it changes meanwhile, look again."""
         for _ in range(_TRIES):
-            seen = await self._api.get(place)
+            seen = await self._api.get(replace(place, sub=None))
             if seen is None:
                 raise Problem(f"{shown} is gone")
             patch = change(seen)
@@ -194,24 +200,52 @@ class Kubernetes:
 
     async def _turn(self, order: Order, name: str, done: list[str], dry_run: bool) -> bool:
         """Isolate a node, or give it back. Returns whether this order has isolated it."""
-        said: list[str] = []
+        if order.kind == "release":
+            await self._give_back(name, done, dry_run)
+            return False
+        ways, place = self.ways, _node(name)
+        said = ""
 
-        def change(node: Object) -> Object | None:
-            taints = [one for one in at(node, "spec", "taints") or [] if isinstance(one, dict)]
-            cordoned = at(node, "spec", "unschedulable") is True
-            ours = any(one.get("key") == TAINT for one in taints)
-            said[:] = [_said(order, node, cordoned, ours)]
-            if order.kind != "release":
-                return None if ours else _isolation(order, taints, cordoned)
-            if not ours:
-                if cordoned:
-                    raise Problem(f"{name} was cordoned by others; uncordon it by hand")
-                return None
-            return _release(taints, annotation(node, CORDONED) == "true")
+        def isolate(node: Object) -> Object | None:
+            nonlocal said
+            by = annotation(node, nodes.ISOLATED_BY)
+            if not nodes.out(node):
+                said = f"{nodes.done(ways, node)} {name}"
+                return nodes.isolation(ways, node, order.key, order.reason)
+            why = (annotation(node, nodes.ISOLATED_WHY) or "")[:80]
+            said = f"{name} was isolated {'by this order' if by == order.key else f'before: {why!r}'}"
+            return None
 
-        turned = await self._change(_node(name), f"node {name}", change, dry_run)
-        done.append(f"{name} {said[0]}" if said[0].startswith(("was", "is")) else f"{said[0]} {name}")
-        return not dry_run and annotation(turned, ISOLATED_BY) == order.key
+        turned = await self._change(place, f"node {name}", isolate, dry_run)
+        ours = annotation(turned, nodes.ISOLATED_BY) == order.key
+        if ours and (condition := nodes.condition_of(turned)) is not None:
+            kind = condition[0]
+            await self._change(
+                replace(place, sub="status"), f"node {name}", lambda node: nodes.told(node, kind, order.reason), dry_run
+            )
+        done.append(said)
+        return ours and not dry_run
+
+    async def _give_back(self, name: str, done: list[str], dry_run: bool) -> None:
+        """The condition goes first: what it was before is in an annotation, which goes last."""
+        place, said = _node(name), ""
+        if (condition := nodes.condition_of(await self._known_node(name))) is not None:
+            await self._change(
+                replace(place, sub="status"), f"node {name}", lambda node: nodes.untold(node, *condition), dry_run
+            )
+
+        def release(node: Object) -> Object | None:
+            nonlocal said
+            if nodes.marked(node):
+                said = f"released {name}"
+                return nodes.release(node)
+            if nodes.cordoned(node):
+                raise Problem(f"{name} was cordoned by others; uncordon it by hand")
+            said = f"{name} is in service already"
+            return None
+
+        await self._change(place, f"node {name}", release, dry_run)
+        done.append(said)
 
     # --- jobs: which
 
@@ -519,6 +553,8 @@ class Kubernetes:
     def _needed(self, served: dict[str, list[str]]) -> Iterable[tuple[Place, str]]:
         for verb in ("get", "list", "patch"):
             yield Place("", "v1", "nodes"), verb
+        if self.ways.condition is not None:
+            yield Place("", "v1", "nodes", sub="status"), "patch"
         for verb in ("get", "create", "patch", "delete"):
             yield Place("", "v1", "configmaps", self._settings.namespace), verb
         for kind in jobs.KINDS:
@@ -531,6 +567,8 @@ class Kubernetes:
 
     async def _denied(self, place: Place, verb: str) -> list[str]:
         attributes = {"group": place.group, "resource": place.plural, "verb": verb}
+        if place.sub is not None:
+            attributes["subresource"] = place.sub
         if place.namespace is not None:
             attributes["namespace"] = place.namespace
         review = {
@@ -595,30 +633,6 @@ def _since(seen: Object, attempt: int) -> str | None:
 
 def _node(name: str) -> Place:
     return Place("", "v1", "nodes", None, name)
-
-
-def _said(order: Order, node: Object, cordoned: bool, ours: bool) -> str:
-    by = annotation(node, ISOLATED_BY)
-    if order.kind == "release":
-        return "released" if ours else "is in service already"
-    if ours and by == order.key:
-        return "was isolated by this order"
-    if ours:
-        return f"was isolated before: {(annotation(node, ISOLATED_WHY) or '')[:80]!r}"
-    return "tainted the cordoned" if cordoned else "cordoned and tainted"
-
-
-def _isolation(order: Order, taints: list[Any], cordoned: bool) -> Object:
-    notes = {ISOLATED_BY: order.key, ISOLATED_WHY: order.reason, CORDONED: "false" if cordoned else "true"}
-    taint = {"key": TAINT, "effect": "NoSchedule"}
-    return _noting({"spec": {"unschedulable": True, "taints": [*taints, taint]}}, notes)
-
-
-def _release(taints: list[Any], uncordon: bool) -> Object:
-    spec: Object = {"taints": [one for one in taints if one.get("key") != TAINT] or None}
-    if uncordon:
-        spec["unschedulable"] = None
-    return _noting({"spec": spec}, {ISOLATED_BY: None, ISOLATED_WHY: None, CORDONED: None})
 
 
 def _noting(patch: Object, notes: dict[str, Any]) -> Object:

@@ -84,6 +84,8 @@ class Place:
     plural: str
     namespace: str | None = None
     name: str | None = None
+    sub: str | None = None
+    """a part that has rights of its own: status"""
 
     @property
     def path(self) -> str:
@@ -91,16 +93,18 @@ class Place:
         if self.namespace is not None:
             parts += ["namespaces", self.namespace]
         parts += [self.plural] if self.name is None else [self.plural, self.name]
+        parts += [self.sub] if self.sub is not None else []
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
     @property
     def all(self) -> Place:
-        return replace(self, name=None)
+        return replace(self, name=None, sub=None)
 
     def rule(self, verb: str) -> str:
         """What a role must have."""
         where = f" in namespace {self.namespace}" if self.namespace else ""
-        return f'{{apiGroups: ["{self.group}"], resources: ["{self.plural}"], verbs: ["{verb}"]}}{where}'
+        resource = f"{self.plural}/{self.sub}" if self.sub is not None else self.plural
+        return f'{{apiGroups: ["{self.group}"], resources: ["{resource}"], verbs: ["{verb}"]}}{where}'
 
 
 class Refusal(Problem):

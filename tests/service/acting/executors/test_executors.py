@@ -18,6 +18,8 @@ from service.acting.executors.command import Command
 from service.acting.executors.configuration import TYPES, choose, load, objections
 from service.acting.executors.executor import KINDS, Order, Outcome, Problem
 from service.acting.executors.http import Server
+from service.acting.executors.kubernetes import Kubernetes
+from service.acting.executors.kubernetes_nodes import Ways
 from service.acting.executors.slurm import Slurm
 from service.net.guarded import networks
 from tests.conftest import ROOT, Run
@@ -175,6 +177,34 @@ def test_check(diagnose: Run, tmp_path: Path) -> None:
     done = diagnose("executors", "check", "executors.yaml")
     assert (done.returncode, done.stdout.startswith("executors.yaml:2: ")) == (1, True)
     assert diagnose("executors", "check").returncode == 2
+
+
+CLUSTER = "executors:\n  - {{name: own, type: kubernetes, url: 'https://api', token_file: t, isolate_by: {}}}\n"
+
+
+def test_ways_to_isolate_are_read(tmp_path: Path) -> None:
+    told = "[taint, {label: {example.com/broken: 'true'}}, {condition: example.com/DiagnoseIsolated}]"
+    (own,) = load(write(tmp_path, CLUSTER.format(told)))
+    assert isinstance(own.executor, Kubernetes)
+    assert own.executor.ways == Ways(False, True, {"example.com/broken": "true"}, "example.com/DiagnoseIsolated")
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("[reboot]", "is no way to isolate"),
+        ("[{label: {'a b': x}}]", "is no label"),
+        ("[{label: {kubernetes.io/hostname: x}}]", "is a label of Kubernetes itself"),
+        ("[{label: {node.kubernetes.io/x: x}}]", "is a label of Kubernetes itself"),
+        ("[{condition: Ready}]", "is the kubelet's own condition"),
+        ("[{condition: 'a b'}]", "is no type of a condition"),
+        ("[{condition: A}, {condition: B}]", "there are 2 conditions"),
+        ("[]", "there is no way"),
+    ],
+)
+def test_ways_that_cannot_be_are_refused(tmp_path: Path, told: str, said: str) -> None:
+    (error,) = objections(write(tmp_path, CLUSTER.format(told)))
+    assert said in str(error)
 
 
 def test_types_are_documented() -> None:

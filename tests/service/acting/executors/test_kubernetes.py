@@ -27,6 +27,7 @@ from service.acting.executors.claim import Claim, Confirmed, Unconfirmed
 from service.acting.executors.configuration import load
 from service.acting.executors.executor import Order, Outcome
 from service.acting.executors.kubernetes import Kubernetes, Settings
+from service.acting.executors.kubernetes_nodes import Ways
 from service.projects import NOBODY, Grant
 from tests.conftest import ROOT, Run
 from tests.service.acting.test_dispatch import CANCELLED, wait
@@ -49,6 +50,9 @@ POD = {
 }
 NOT_ON = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["gpu-1.local"]}
 Object = dict[str, Any]
+CORDON_AND_TAINT = Ways()
+OURS = "example.com/DiagnoseIsolated"
+"""a condition"""
 
 
 class Cluster:
@@ -116,9 +120,9 @@ class Cluster:
             f"/api/v1/namespaces/{namespace}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         )
 
-    def executor(self, **more: Any) -> Kubernetes:
+    def executor(self, *, ways: Ways = CORDON_AND_TAINT, **more: Any) -> Kubernetes:
         settings = {"namespaces": ("ml",), "timeout_s": 10.0, "patience_s": 5.0, **more}
-        return Kubernetes(Settings(self.server.url, ca=self.ca, token_file=self.token, **settings), sleep=self._sleep)
+        return Kubernetes(Settings(self.server.url, ca=self.ca, token_file=self.token, **settings), ways, sleep=self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         if self.hook is not None:
@@ -156,11 +160,14 @@ class Cluster:
         return found
 
 
-def furnish(cluster: Cluster) -> None:
+RIGHTS = ("executor.yaml", "executor-conditions.yaml")
+
+
+def furnish(cluster: Cluster, rights: tuple[str, ...] = RIGHTS) -> None:
     """Namespaces, and the rights that deploy/ gives."""
     for name in ("ml", "lab", "diagnose", "other"):
         cluster.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    for one in yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "executor.yaml").read_text()):
+    for one in (one for name in rights for one in yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / name).read_text())):
         where = f"/namespaces/{one['metadata']['namespace']}" if "namespace" in one["metadata"] else ""
         cluster.make(f"/apis/rbac.authorization.k8s.io/v1{where}/{one['kind'].lower()}s", one)
         if where == "/namespaces/ml":  # "one for each namespace"
@@ -319,6 +326,161 @@ def test_a_cordon_of_others_is_not_lifted(cluster: Cluster) -> None:
     assert isolated.what == "tainted the cordoned gpu-1"
     assert node["spec"]["unschedulable"] is True
     assert not tainted(cluster, "gpu-1")
+
+
+# --- nodes, by what a site watches
+
+
+def conditions(cluster: Cluster, name: str = "gpu-1") -> dict[str, Object]:
+    listed = cluster.there(f"/api/v1/nodes/{name}").get("status", {}).get("conditions", [])
+    return {one["type"]: one for one in listed}
+
+
+def plain(node: Object) -> Object:
+    """What of a node others would see change."""
+    spec = {name: value for name, value in node.get("spec", {}).items() if name in ("unschedulable", "taints")}
+    return {"spec": spec, **{name: node["metadata"].get(name) or {} for name in ("labels", "annotations")}}
+
+
+def test_a_condition_tells_what_a_site_watches_and_goes_again(cluster: Cluster) -> None:
+    others = {"type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock", "message": "fine"}
+    cluster.status("/api/v1/nodes/gpu-1", {"conditions": [others]})
+    before, executor = cluster.there("/api/v1/nodes/gpu-1"), cluster.executor(ways=Ways(False, False, condition=OURS))
+    order = Order(KEY, "isolate", nodes=("gpu-1",), why="Xid 79")
+
+    outcome = cluster.carry_out(order, by=executor)
+
+    told = conditions(cluster)
+    assert (outcome.state, outcome.what) == ("succeeded", f"set the condition {OURS} of gpu-1")
+    assert (told[OURS]["status"], told[OURS]["reason"], told[OURS]["message"]) == (
+        "True",
+        "IsolatedByDiagnose",
+        f"diagnose {KEY}: Xid 79",
+    )
+    assert told[OURS]["lastTransitionTime"] == told[OURS]["lastHeartbeatTime"]
+    assert told["KernelDeadlock"]["reason"] == "KernelHasNoDeadlock"
+    isolated = cluster.there("/api/v1/nodes/gpu-1")
+    assert plain(isolated)["spec"] == plain(before)["spec"], "only the condition was asked for"
+    assert cluster.carry_out(order, by=executor).what == "gpu-1 was isolated by this order"
+    assert cluster.there("/api/v1/nodes/gpu-1")["metadata"]["resourceVersion"] == isolated["metadata"]["resourceVersion"]
+
+    released = cluster.carry_out(Order("e" * 32, "release", nodes=("gpu-1",)))
+
+    assert released.what == "released gpu-1"
+    assert set(conditions(cluster)) == {"KernelDeadlock"}
+    assert plain(cluster.there("/api/v1/nodes/gpu-1")) == plain(before)
+
+
+def test_labels_are_set_and_become_what_they_were(cluster: Cluster) -> None:
+    cluster.patch("/api/v1/nodes/gpu-1", {"metadata": {"labels": {"example.com/health": "ok"}}})
+    before = cluster.there("/api/v1/nodes/gpu-1")
+    ways = Ways(cordon=False, labels={"example.com/health": "broken", "example.com/repair": "true"})
+
+    outcome = cluster.carry_out(Order(KEY, "isolate", nodes=("gpu-1",)), by=cluster.executor(ways=ways))
+
+    node = cluster.there("/api/v1/nodes/gpu-1")
+    assert outcome.what == "tainted and labelled gpu-1"
+    assert {name: node["metadata"]["labels"].get(name) for name in ways.labels} == dict(ways.labels)
+    assert "unschedulable" not in node["spec"]
+    cluster.carry_out(Order("e" * 32, "release", nodes=("gpu-1",)))
+    assert plain(cluster.there("/api/v1/nodes/gpu-1")) == plain(before)
+
+
+def test_what_a_person_changed_meanwhile_stays_when_the_node_is_given_back(cluster: Cluster) -> None:
+    ways = Ways(labels={"example.com/health": "broken", "example.com/repair": "true"}, condition=OURS)
+    cluster.carry_out(Order(KEY, "isolate", nodes=("gpu-1",)), by=cluster.executor(ways=ways))
+    cluster.patch("/api/v1/nodes/gpu-1", {"metadata": {"labels": {"example.com/health": "ask Bob"}}})
+    theirs = {"type": OURS, "status": "True", "reason": "BobSaysSo", "message": "do not touch"}
+    cluster.status("/api/v1/nodes/gpu-1", {"conditions": [theirs]})
+
+    cluster.carry_out(Order("e" * 32, "release", nodes=("gpu-1",)))
+
+    labels = cluster.there("/api/v1/nodes/gpu-1")["metadata"]["labels"]
+    assert (labels.get("example.com/health"), labels.get("example.com/repair")) == ("ask Bob", None)
+    assert conditions(cluster)[OURS]["reason"] == "BobSaysSo"
+
+
+@pytest.mark.parametrize("status", ["False", "True"])
+def test_a_condition_of_others_is_theirs_again(cluster: Cluster, status: str) -> None:
+    theirs = {"type": OURS, "status": status, "reason": "Others", "message": "of a detector"}
+    cluster.status("/api/v1/nodes/gpu-1", {"conditions": [theirs]})
+
+    cluster.carry_out(Order(KEY, "isolate", nodes=("gpu-1",)), by=cluster.executor(ways=Ways(condition=OURS)))
+    during = conditions(cluster)[OURS]
+    cluster.carry_out(Order("e" * 32, "release", nodes=("gpu-1",)))
+
+    assert during["reason"] == ("Others" if status == "True" else "IsolatedByDiagnose")
+    assert theirs.items() <= conditions(cluster)[OURS].items()
+
+
+def test_what_a_person_has_taken_back_can_be_isolated_again(cluster: Cluster) -> None:
+    executor = cluster.executor(ways=Ways(False, False, {"example.com/broken": "true"}))
+    cluster.carry_out(Order(KEY, "isolate", nodes=("gpu-1",)), by=executor)
+    cluster.patch("/api/v1/nodes/gpu-1", {"metadata": {"labels": {"example.com/broken": None}}})
+
+    outcome = cluster.carry_out(Order("e" * 32, "isolate", nodes=("gpu-1",)), by=executor)
+
+    assert outcome.what == "labelled gpu-1"
+    assert cluster.there("/api/v1/nodes/gpu-1")["metadata"]["annotations"]["diagnose/isolated-by"] == "e" * 32
+
+
+def test_a_dry_run_of_a_condition_changes_nothing(cluster: Cluster) -> None:
+    version = cluster.there("/api/v1/nodes/gpu-1")["metadata"]["resourceVersion"]
+    executor = cluster.executor(ways=Ways(labels={"example.com/broken": "true"}, condition=OURS))
+
+    outcome = cluster.carry_out(Order(KEY, "isolate", nodes=("gpu-1",)), by=executor, dry_run=True)
+
+    assert outcome.what == f"would have: cordoned, tainted, labelled and set the condition {OURS} of gpu-1"
+    assert cluster.there("/api/v1/nodes/gpu-1")["metadata"]["resourceVersion"] == version
+
+
+def test_where_nothing_keeps_jobs_off_the_node_the_restart_does(cluster: Cluster) -> None:
+    cluster.make(JOBS, job())
+    cluster.end(f"{JOBS}/llama")
+    order = Order(KEY, "isolate_and_restart", "ml.llama", 1, nodes=("gpu-1",))
+
+    outcome = cluster.carry_out(order, by=cluster.executor(ways=Ways(False, False, condition=OURS)))
+
+    affinity = cluster.there(f"{JOBS}/llama")["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [NOT_ON]
+    assert "it goes without gpu-1.local" in outcome.what
+
+
+def test_cut_off_before_the_condition_was_set_it_is_set_by_the_next_try(fake: tuple[Cluster, Fake]) -> None:
+    cluster, server = fake
+    order, executor = Order(KEY, "isolate", nodes=("gpu-1",)), cluster.executor(ways=Ways(condition=OURS))
+    server.faults.append(Fault("PATCH", "/status", Refused(403, "Forbidden", "nodes cannot be patched")))
+
+    first, between = cluster.carry_out(order, by=executor), conditions(cluster)
+    second = cluster.carry_out(order, by=executor)
+
+    assert (first.state, OURS in between) == ("failed", False)
+    assert "nodes/status" in first.what
+    assert (second.state, conditions(cluster)[OURS]["status"]) == ("succeeded", "True")
+
+
+def test_the_kubelet_writes_the_status_in_between(fake: tuple[Cluster, Fake]) -> None:
+    cluster, server = fake
+    beat = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
+    server.faults.append(Fault("PATCH", "/status", then=lambda: cluster.status("/api/v1/nodes/gpu-1", {"conditions": [beat]})))
+
+    cluster.carry_out(Order(KEY, "isolate", nodes=("gpu-1",)), by=cluster.executor(ways=Ways(condition=OURS)))
+
+    assert set(conditions(cluster)) == {"Ready", OURS}
+
+
+def test_the_right_to_write_conditions_is_asked_for_only_where_it_is_used(tmp_path: Path) -> None:
+    begun = Fake(tokens={"diagnose": "system:serviceaccount:diagnose:diagnose"})
+    (tmp_path / "token").write_text("diagnose")
+    cluster = Cluster(begun, tmp_path / "token")
+    try:
+        furnish(cluster, ("executor.yaml",))
+        assert asyncio.run(cluster.executor().check()) == []
+        (missing,) = asyncio.run(cluster.executor(ways=Ways(condition=OURS)).check())
+    finally:
+        begun.stop()
+    assert missing.endswith('a role lacks {apiGroups: [""], resources: ["nodes/status"], verbs: ["patch"]}')
 
 
 def test_a_node_that_is_in_service_needs_no_release(cluster: Cluster) -> None:
