@@ -19,6 +19,12 @@ NVSENTINEL, GPUD, DCGM = "nvsentinel", "gpud", "dcgm"
 _OF_JOBS = frozenset({"SystemOOM", "OOMKilling", "EvictionThresholdMet", "FreeDiskSpaceFailed", "ImageGCFailed"})
 """warnings about a node that are the work of what runs on it"""
 _NOT_THE_NODE = frozenset({"IGNORE_NO_ACTION_REQUIRED", "CHECK_USER_APP_AND_GPU"})
+_RESTART_APP = (39, "39", "RESTART_APP")
+"""what NVSentinel recommends if only the program has to start again: its exporter gives the number"""
+_SAYS_RESTART_APP = re.compile(r"Recommended ?Action[:=] ?RESTART_APP;?$")
+"""the same at the end of the message of its event"""
+_LONGEST_END = 60
+"""characters at the end of a message that are looked at"""
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=NAME)]
 NodeName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=NODE)]
 Words = Annotated[str, Field(max_length=100_000)]
@@ -59,6 +65,8 @@ def of_events(events: Sequence[KubernetesEvent], now: float) -> Found:
     for event in events:
         if event.involved.kind != "Node" or event.type == "Normal" or event.reason in _OF_JOBS:
             continue
+        if _SAYS_RESTART_APP.search((event.message or "").rstrip()[-_LONGEST_END:]):
+            continue
         # NVSentinel gives the name of its check as the type; the reason then only says that it warns.
         name = event.reason if event.type == "Warning" else event.type
         last = event.last or event.at or event.first
@@ -84,6 +92,7 @@ class HealthEvent(BaseModel):
     healthy: Annotated[bool, Field(strict=True)] = Field(default=False, alias="isHealthy")
     message: Words | None = None
     codes: list[Annotated[str, Field(max_length=LONGEST_NAME)]] = Field(default=[], alias="errorCode", max_length=1000)
+    action: int | Annotated[str, Field(max_length=LONGEST_NAME)] | None = Field(default=None, alias="recommendedAction")
     at: When = Field(alias="generatedTimestamp")
 
 
@@ -100,11 +109,15 @@ class NVSentinelEvent(BaseModel):
 
 
 def of_health(event: NVSentinelEvent, now: float) -> Found:
-    """A fault lasts until its check is healthy again; what is not fatal is told of a moment."""
+    """A fault lasts until its check is healthy again; what is not fatal is told of a moment. What only a program has to start
+    again for says nothing of the node.
+    """
     found, health = Found(), event.data.health
     at = min(seconds(health.at), now)
     if health.healthy:
         over(found, NodeFinding(health.node, at, NVSENTINEL, health.check))
+        return found
+    if health.action in _RESTART_APP:
         return found
     codes = f"[{', '.join(health.codes)}]" if health.codes else ""
     ended = None if health.fatal else at
@@ -122,7 +135,8 @@ class Suggested(BaseModel):
 class HealthState(BaseModel):
     """A state of a component."""
 
-    time: When
+    time: When | None = None
+    """null is Go's zero: not yet"""
     health: str = Field(default="", max_length=LONGEST_NAME)
     reason: Words | None = None
     error: Words | None = None
@@ -143,10 +157,12 @@ def of_states(node: str, components: Sequence[ComponentStates], now: float) -> F
         states = one.states or []
         bad = [state for state in states if state.health == "Unhealthy" and not _of_a_job(state)]
         if bad:
-            at = min(seconds(min(state.time for state in bad)), now)
+            first = min([seconds(state.time) for state in bad if state.time is not None], default=now)
+            at = min(first, now)
             add(found, NodeFinding(node, at, GPUD, one.component), bad[0].reason or bad[0].error)
         elif states and all(state.health == "Healthy" for state in states):
-            over(found, NodeFinding(node, min(seconds(max(state.time for state in states)), now), GPUD, one.component))
+            last = max([seconds(state.time) for state in states if state.time is not None], default=now)
+            over(found, NodeFinding(node, min(last, now), GPUD, one.component))
     return found
 
 

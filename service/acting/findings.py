@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from diagnose.decision.history import NodeFinding
 from diagnose.redaction.text import redact
+from service.acting.executors.kubernetes_nodes import REASON
 from service.errors import Forbidden, Refused
 from service.names import storable
 from service.projects import Grant
@@ -25,6 +26,8 @@ NAME, NODE = "^[A-Za-z0-9][-A-Za-z0-9_./]*$", "^[A-Za-z0-9][-A-Za-z0-9_.]*$"
 _NODE_LABELS = ("node", "nodename", "node_name", "kubernetes_node", "Hostname", "hostname", "host", "exported_hostname")
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 """what a node's load does to it, and its setting up"""
+_OWN = "diagnose"
+"""how names begin that only repeat what we say of a node: by our own condition, or by somebody who watches it"""
 _NOBODY = "0001-01-01T00:00:00Z"
 """Go's zero: not yet"""
 
@@ -123,7 +126,7 @@ def of_nodes(nodes: Sequence[KubernetesNode], now: float) -> Found:
     found = Found()
     for node in nodes:
         for one in node.status.conditions:
-            if one.type in _PRESSURE:
+            if one.type in _PRESSURE or one.reason == REASON:
                 continue
             at = min(seconds(one.last_transition), now) if one.last_transition is not None else now
             bad = one.status != "True" if one.type == "Ready" else one.status == "True"
@@ -164,13 +167,21 @@ def _checked(finding: NodeFinding) -> NodeFinding:
 
 def over(found: Found, finding: NodeFinding) -> None:
     """Enter that it does not hold any more, since the time of ``finding``."""
-    found.over.append(_checked(finding))
+    if not _own(finding):
+        found.over.append(_checked(finding))
 
 
 def add(found: Found, finding: NodeFinding, said: str | None) -> None:
     """Enter it, with what was said of it."""
+    if _own(finding):
+        return
     words = redact(said[:_LONGEST_WORDS].replace("\0", "\ufffd")).text if said else None
     found.findings.append((_checked(finding), words))
+
+
+def _own(finding: NodeFinding) -> bool:
+    """Whether it is our own word that comes back: an isolation must not become the evidence for itself."""
+    return finding.name.rpartition("/")[2].lower().startswith(_OWN)
 
 
 def _node_of(labels: Mapping[str, str]) -> str | None:

@@ -59,6 +59,19 @@ def test_warnings_about_nodes_without_what_jobs_cause_and_what_is_about_other_th
     assert (found.over, found.left_out) == ([], 0)
 
 
+def test_what_nvsentinel_wants_a_program_restarted_for_says_nothing_of_the_node() -> None:
+    for words in ("ErrorCode:43 GPU:3 Recommended Action=RESTART_APP;", "[43] GPU 3 - RecommendedAction: RESTART_APP"):
+        assert [one.node for one, _ in events(message=words).findings] == ["gpu-18"]
+    assert [health(recommendedAction=action).findings for action in (39, "RESTART_APP")] == [[], []]
+    assert health(recommendedAction=15).findings
+
+
+def test_our_own_word_that_comes_back_is_no_evidence() -> None:
+    assert [one.node for one, _ in events(type="diagnose-isolated").findings] == ["gpu-18"]
+    told = health(checkName="diagnose-isolated"), health(checkName="diagnose-isolated", isHealthy=True)
+    assert [(found.findings, found.over) for found in told] == [([], [])] * 2
+
+
 def test_an_event_without_a_time_is_left_out_and_counted() -> None:
     found = events(firstTimestamp=None, lastTimestamp=None)
     assert (len(found.findings), found.left_out) == (1, 1)
@@ -98,6 +111,11 @@ def test_unhealthy_components_of_gpud_but_those_that_it_puts_down_to_a_program()
     ]
     assert found.findings[0][1] == "XID 79 (GPU has fallen off the bus) detected on GPU 0000:3b:00"
     assert [one.name for one in found.over] == ["disk"], "degraded is neither a finding nor its end"
+
+
+def test_a_state_that_gpud_has_no_time_for_is_of_now() -> None:
+    ((finding, _),) = states(time=None).findings
+    assert (finding.name, finding.at) == ("accelerator-nvidia-error-xid", NOW)
 
 
 def test_a_component_that_is_healthy_again_is_over() -> None:

@@ -66,6 +66,22 @@ def test_conditions_of_nodes_without_what_jobs_cause() -> None:
     assert {one.name for one in found.over} == {"Ready", "KernelDeadlock"}
 
 
+@pytest.mark.parametrize(
+    "ours",
+    [
+        {"type": "example.com/DiagnoseIsolated", "reason": "AnotherReason"},
+        {"type": "example.com/Broken", "reason": "IsolatedByDiagnose"},
+        {"type": "diagnose-isolated", "reason": "diagnose-isolatedIsNotHealthy"},
+    ],
+    ids=["type", "reason", "somebody-who-watches-it"],
+)
+def test_our_own_condition_is_no_evidence_for_itself(ours: dict[str, str]) -> None:
+    body = payload("kubernetes-nodes.json")
+    body["items"][0]["status"]["conditions"].append({"status": "True", "lastTransitionTime": "2026-11-24T12:00:00Z", **ours})
+    found = of_nodes(KubernetesNodes.model_validate(body).items, NOW)
+    assert [(one.node, one.name) for one, _ in found.findings] == [(one.node, one.name) for one, _ in nodes().findings]
+
+
 def test_what_is_told_again_counts_once_and_what_is_fine_again_is_over(store: Store) -> None:
     for _ in range(2):
         enter(store, nodes())
