@@ -18,6 +18,7 @@ from annotated_types import Ge, Le
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
+HOUR_S: Final = 3600.0
 DAY_S: Final = 86400.0
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

@@ -37,6 +37,8 @@ class Case:
         self.isolate: list[str] = []
         self.check: list[str] = []
         self.check_first: list[str] = []
+        self.test: list[str] = []
+        self.test_mode: Mode = "observe"
         self.restart_from: RestartFrom | None = None
         self.skip: tuple[int, int] | None = None
         self.not_before: float | None = None
@@ -95,6 +97,8 @@ class Case:
             isolate=tuple(self.isolate),
             check=tuple(self.check),
             check_first=tuple(self.check_first),
+            test=tuple(self.test),
+            test_mode=self.test_mode,
             release=self.release,
             supersedes=self.supersedes,
             tell=self.tell,

@@ -5,7 +5,7 @@ the action, some hold it back, and the last says who must approve it. The promis
 
 - Nothing is decided twice: the same case gives the same decision, and an attempt that was answered is not answered again.
 - A node is isolated only if enough speaks against it, it is one of the job's, and the blast radius allows it. Else the job
-  goes on without the node, and the node is checked.
+  goes on without the node, and the node is tested.
 - A limit only makes an action milder: auto becomes approve, isolation becomes avoidance, a restart becomes a stop.
 - Every decision has its sentence, the line of the policy that made it, what would change it, and its evidence for the audit.
 """
@@ -25,19 +25,20 @@ from diagnose.decision.clauses import MODES, Mode
 from diagnose.decision.ending import Ending, ending_of_log, joined, stopped_by_somebody
 from diagnose.decision.history import Checkpoint, Cluster, History, PastAction, PastAttempt
 from diagnose.decision.node import ended_well_beside_a_fault, node, radius
-from diagnose.decision.policy import ISOLATE, Chosen, Policy
+from diagnose.decision.policy import CHECK, ISOLATE, Chosen, Policy
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.recurrence import alike_at_startup, fruitless, same_place
 from diagnose.decision.result import RESTARTS, Decision, span
 from diagnose.decision.signals import accuses, against
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.quantities import DAY_S
+from diagnose.quantities import DAY_S, HOUR_S
 from diagnose.report import Report, RestartFrom
 
 _OF_THE_JOB: Final = frozenset({"fix_code", "fix_config"})
 _WHILE_RUNNING: Final = frozenset({"loss_anomaly", "hang"})
 _OF_MEMORY: Final = re.compile(r"memory|\boom\b|oom[-_]?kill|cgroup|bad_?alloc", re.IGNORECASE)
+_NEVER_DONE: Final = frozenset({"rejected", "withdrawn"})
 _UNDER_WAY: Final = frozenset({"dispatched", "running", "succeeded", "failed", "expired"})
 
 
@@ -415,11 +416,11 @@ def _go_on_meanwhile(case: Case) -> None:
     case.tell = "operator"
 
 
-def _at_most(case: Case, kind: str) -> Mode:
+def _at_most(case: Case, kind: str, *, by_confidence: bool = True) -> Mode:
     """How far an action of this kind may go without a person, as ``_narrow`` says with reasons."""
     chosen = case.policy.mode_for(case.diagnosis.reason, kind, case.job_class).mode
     hours = quiet(case.policy.quiet_hours, kind, case.now)
-    unsure = case.diagnosis.confidence < case.policy.confidence_for(kind, case.job_class)
+    unsure = by_confidence and case.diagnosis.confidence < case.policy.confidence_for(kind, case.job_class)
     doubted = unsure or case.history.unconfirmed is not None or case.diagnosis.by == "agent"
     limits = [chosen, hours.at_most if hours is not None else "auto", "approve" if doubted else "auto"]
     return MODES[min(map(MODES.index, limits))]
@@ -449,6 +450,24 @@ def _narrow(case: Case, chosen: Chosen, kind: str) -> None:
         case.hold("quiet-hours", said, f"{said}, or a person's yes", hours.where, at_most=hours.at_most)
 
 
+def _test_alone(case: Case) -> None:
+    """Which nodes are tested by orders of their own: those that are doubted, and that the job leaves alone meanwhile."""
+    most, free = case.policy.limits.checks_per_hour, case.kind not in RESTARTS
+    gone = case.cluster.isolated() if case.cluster is not None else set()
+    nodes = [node for node in case.check if (free or node in case.avoid) and node not in gone]
+    if not nodes or not most or case.incident is not None or len(nodes) > case.policy.signals.named_most:
+        return
+    where, told = case.line("limits.checks_per_hour"), ", ".join(nodes)
+    hour = case.now - HOUR_S
+    lately = [one for one in case.history.actions if one.kind == CHECK and one.at > hour and one.state not in _NEVER_DONE]
+    if len(lately) + len(nodes) > most:
+        change = "time passes, a node check by hand, or limits.checks_per_hour in the policy"
+        case.hold("checks-per-hour", f"{told}: not tested, {len(lately)} tests were ordered in the last hour", change, where)
+        return
+    case.test, case.test_mode = nodes, _at_most(case, CHECK, by_confidence=False)
+    case.note("test-alone", f"{told}: to be tested with nodes that are proven good ({case.test_mode})", where)
+
+
 LOOKS: tuple[Callable[[Case], None], ...] = (
     _usual,
     _scheduler,
@@ -465,4 +484,5 @@ LOOKS: tuple[Callable[[Case], None], ...] = (
     _alarm,
     _test_first,
     _on_whose_word,
+    _test_alone,
 )

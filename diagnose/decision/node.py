@@ -20,10 +20,9 @@ from diagnose.decision.policy import ISOLATE, RELEASE, Chosen, Policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.result import Decision, Limit, Step, Tell, span
 from diagnose.decision.signals import Signal, accuses, checked, of_machines, points
-from diagnose.quantities import DAY_S
+from diagnose.quantities import DAY_S, HOUR_S
 from diagnose.report import Action
 
-_HOUR_S: Final = 3600.0
 _MET_BEFORE: Final = frozenset({"seen-before", "recurrence", "check-suspect", "check-slow", "reported"})
 
 
@@ -230,7 +229,7 @@ def room(
         change = "let the service ask the scheduler (an executor), or say limits.cluster_nodes in the policy"
         return nodes, [Limit("cluster-unknown", "how many nodes there are is not known", change)]
     allowed, held = list(nodes), []
-    for name, space, said, clause in _spaces(set(nodes), history, cluster, policy, now - _HOUR_S, now):
+    for name, space, said, clause in _spaces(set(nodes), history, cluster, policy, now - HOUR_S, now):
         if len(allowed) > max(0, space):
             allowed = allowed[: max(0, space)]
             change = f"a person isolates by hand, time passes, nodes are released, or {clause} in the policy"

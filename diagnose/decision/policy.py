@@ -39,8 +39,8 @@ from diagnose.decision.written import (
     objection,
 )
 
-ISOLATE, RELEASE = "isolate", "release"
-"""decisions about a single node, besides the actions of the taxonomy: take it out, give it back"""
+ISOLATE, RELEASE, CHECK = "isolate", "release", "check"
+"""decisions about a single node, besides the actions of the taxonomy: take it out, give it back, test it with others"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,8 @@ class Limits:
     """in a day"""
     after_time_limit: Annotated[int, at_least(0)] = 0
     """restarts of a job in a day"""
+    checks_per_hour: Annotated[int, at_least(0)] = 0
+    """tests of nodes that are doubted, in the whole cluster; 0: nobody orders any"""
     never: Words = ()
 
 

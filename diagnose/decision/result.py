@@ -66,6 +66,9 @@ class Decision:
     """nodes to test: the restart does not wait for those that it avoids"""
     check_first: tuple[str, ...] = ()
     """nodes that are tested together before the restart, which then avoids the faulty ones"""
+    test: tuple[str, ...] = ()
+    """those of ``check`` that are tested by orders of their own, since the job goes on without them"""
+    test_mode: Mode = "observe"
     release: tuple[str, ...] = ()
     """nodes that were isolated because of a diagnosis that no longer holds"""
     supersedes: tuple[str, ...] = ()
@@ -108,6 +111,8 @@ class Decision:
             "isolate": list(self.isolate),
             "check": list(self.check),
             "check_first": list(self.check_first),
+            "test": list(self.test),
+            "test_mode": self.test_mode,
             "release": list(self.release),
             "supersedes": list(self.supersedes),
             "tell": self.tell,

@@ -22,10 +22,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from diagnose.decision import action as life
 from diagnose.decision.action import Record, key_of
+from diagnose.decision.clauses import Mode
 from diagnose.decision.decide import decide
 from diagnose.decision.history import Cluster, History, latest_check
 from diagnose.decision.node import decide_node
-from diagnose.decision.policy import ISOLATE, RELEASE, Policy
+from diagnose.decision.policy import CHECK, ISOLATE, RELEASE, Policy
 from diagnose.decision.result import RESTARTS, Decision
 from diagnose.errors import said_first
 from diagnose.report import Report
@@ -265,6 +266,7 @@ class Actions:
             changed += self._enter_node(
                 connection, RELEASE, node, "policy", "the diagnosis behind it does not hold", "approve", now
             )
+        changed += self._enter_about(connection, CHECK, decision.test, decision, made_at, now, decision.test_mode)
         if not decision.acts:
             return changed
         record = life.propose(
@@ -295,11 +297,26 @@ class Actions:
         stored.put_in_place_of(connection, [ids[key] for key in withdrawn], found)
         reading.record(connection, "policy", f"action.{record.state}", f"action/{found}", {"key": record.key}, now)
         changed.append((found, record))
-        for node in decision.isolate:
-            why = f"job {parted(decision.job)[1]}, attempt {decision.attempt}: {decision.reason.replace('_', ' ')}"
-            key = key_of(decision.job, decision.attempt, decision.group, ISOLATE, [node])
-            basis = {"report_made_at": made_at, "decision": decision.as_dict()}
-            changed += self._enter_node(connection, ISOLATE, node, "policy", why, "approve", now, key=key, basis=basis)
+        changed += self._enter_about(connection, ISOLATE, decision.isolate, decision, made_at, now, "approve")
+        return changed
+
+    def _enter_about(
+        self,
+        connection: Connection,
+        kind: str,
+        nodes: Sequence[str],
+        decision: Decision,
+        made_at: float,
+        now: float,
+        mode: Mode,
+    ) -> list[tuple[int, Record]]:
+        """Enter actions about single nodes that a decision about a job asks for beside its own."""
+        changed: list[tuple[int, Record]] = []
+        why = f"job {parted(decision.job)[1]}, attempt {decision.attempt}: {decision.reason.replace('_', ' ')}"
+        basis = {"report_made_at": made_at, "decision": decision.as_dict()}
+        for node in nodes if mode != "observe" else ():
+            key = key_of(decision.job, decision.attempt, decision.group, kind, [node])
+            changed += self._enter_node(connection, kind, node, "policy", why, mode, now, key=key, basis=basis)
         return changed
 
     # --- what node checks say -----------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from diagnose.backoff import Backoff
 from diagnose.errors import DiagnoseError
 from service.acting.actions import InHand, Taken
 from service.acting.executors.configuration import Configured, choose
-from service.acting.executors.executor import Order, Outcome
+from service.acting.executors.executor import CHECK, Order, Outcome
 from service.acting.executors.nodecheck import Tested
 from service.errors import Busy, Conflict, Unavailable, Unknown
 from service.events import Events
@@ -96,7 +96,8 @@ class Dispatch:
         self._awake = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._under_way: dict[int, asyncio.Task[None]] = {}
-        self._busy: dict[str, int] = {}
+        self._busy: dict[tuple[str, bool], int] = {}
+        """(executor, whether they are tests, which take long and hold up nothing else) -> orders under way"""
         self._left: list[tuple[Taken, Configured, bool]] = []
 
     @property
@@ -138,7 +139,7 @@ class Dispatch:
 
     def _take_up_what_was_left(self) -> None:
         for taken, by, begun in self._left:
-            self._take_up(taken.id, by, self._go_on(taken, by, begun))
+            self._take_up(taken, by, self._go_on(taken, by, begun))
         self._left.clear()
 
     async def stop(self) -> None:
@@ -185,22 +186,25 @@ class Dispatch:
         """Claim the orders that these executors are for."""
         for order in await self._orders.orders():
             by = choose(self._executors, Order.of(order))
-            if by is None or order["id"] in self._under_way or self._busy.get(by.name, 0) >= by.at_once:
+            if by is None or order["id"] in self._under_way:
+                continue
+            if self._busy.get((by.name, order["kind"] == CHECK), 0) >= by.at_once:
                 continue
             with contextlib.suppress(*_GONE):  # another dispatcher was quicker
                 taken = await self._orders.claim(order["id"], self._who(by))
-                self._take_up(taken.id, by, self._carry_out(taken, by))
+                self._take_up(taken, by, self._carry_out(taken, by))
 
     def _who(self, by: Configured) -> str:
         return f"{self._name}.{by.name}"
 
-    def _take_up(self, action_id: int, by: Configured, work: Any) -> None:
-        self._busy[by.name] = self._busy.get(by.name, 0) + 1
+    def _take_up(self, taken: Taken, by: Configured, work: Any) -> None:
+        action_id, place = taken.id, (by.name, taken.order["kind"] == CHECK)
+        self._busy[place] = self._busy.get(place, 0) + 1
         task = self._under_way[action_id] = asyncio.create_task(work)
 
         def over(done: asyncio.Task[None]) -> None:
             del self._under_way[action_id]
-            self._busy[by.name] -= 1
+            self._busy[place] -= 1
             self._awake.set()  # there is room for another
             if not done.cancelled() and (error := done.exception()) is not None:
                 log.error("action %d", action_id, exc_info=error)
@@ -215,15 +219,16 @@ class Dispatch:
             if not await self._told(lambda: self._orders.begin(taken.id, self._who(by), taken.fence), taken, "begun"):
                 return
             began, order = time.time(), Order.of(taken.order)
+            if order.kind == CHECK:
+                await self._report(taken, by, await self._test(order, by, taken, lost), began)
+                return
             tested = await self._tested(order, by, taken) if order.check and first else None
             async with asyncio.TaskGroup() as beside:
                 if tested is None:
                     outcome = await self._outcome(order, by, lost)
                 else:
                     if tested.verdict is not None:  # the order does not wait for this: it has the result
-                        beside.create_task(
-                            self._told(lambda: self._checked(tested.verdict, by, taken), taken, "told of the check")
-                        )
+                        beside.create_task(self._tell_of(tested.verdict, by, taken))
                     outcome = await self._after(tested, order, by, lost)
             await self._report(taken, by, outcome, began)
 
@@ -235,6 +240,26 @@ class Dispatch:
         outcome = await self._outcome(replace(order, avoid=tuple(avoid), check=()), by, lost)
         return replace(outcome, what=f"{outcome.what}; {tested.said}")
 
+    async def _test(self, order: Order, by: Configured, taken: Taken, lost: asyncio.Event) -> Outcome:
+        """The outcome of an order to test nodes. They may be in use at first: it is tried as long as patience allows."""
+        if by.check is None:
+            return Outcome("failed", f"{by.name} has no check any more")
+        if by.dry_run:
+            return Outcome("failed", f"would have tested {', '.join(order.nodes)}")
+        until, failures = time.monotonic() + by.patience_s, 0
+        while True:
+            tested = await by.check.test(order.nodes)
+            if tested.verdict is not None:
+                await self._tell_of(tested.verdict, by, taken)
+                return Outcome("succeeded", tested.said)
+            failures += 1
+            wait = self._pace.backoff.after(failures)
+            if lost.is_set() or time.monotonic() + wait > until:
+                return Outcome("failed", tested.said)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await lost.wait()
+
     async def _tested(self, order: Order, by: Configured, taken: Taken) -> Tested | None:
         """Test the nodes first, if this executor knows how."""
         if by.check is None:
@@ -244,6 +269,10 @@ class Dispatch:
         tested = await by.check.test(order.check)
         log.info("action %d: %s", taken.id, tested.said)
         return tested
+
+    async def _tell_of(self, verdict: dict[str, Any], by: Configured, taken: Taken) -> None:
+        """Tell the service of a check, for as long as it takes."""
+        await self._told(lambda: self._checked(verdict, by, taken), taken, "told of the check")
 
     async def _checked(self, verdict: Any, by: Configured, taken: Taken) -> None:
         """Report the check to the service, unless the service has no use for it."""
@@ -256,7 +285,7 @@ class Dispatch:
 
     async def _go_on(self, taken: Taken, by: Configured, begun: bool) -> None:
         """Continue an order that was interrupted."""
-        if begun and not by.repeatable:
+        if begun and not by.repeatable and taken.order["kind"] != CHECK:  # a test may be made twice
             what = f"{by.name} was cut off at it, and cannot tell what was done"
             await self._report(taken, by, Outcome("unknown", what), time.time())
             return

@@ -17,7 +17,7 @@ from diagnose.decision.clauses import Clauses
 from diagnose.errors import DiagnoseError, RuleError
 from diagnose.knowledge import documents
 from service.acting.executors.command import Command
-from service.acting.executors.executor import Executor, Order
+from service.acting.executors.executor import CHECK, Executor, Order
 from service.acting.executors.kubernetes import Kubernetes, Settings
 from service.acting.executors.kubernetes_nodes import Ways, wrong_condition, wrong_label
 from service.acting.executors.nodecheck import NodeCheck
@@ -68,7 +68,7 @@ class Configured:
     """how long a failed order is tried again"""
     at_once: int = _AT_ONCE
     check: NodeCheck | None = None
-    """how nodes are tested before a restart, if the policy wants it"""
+    """how nodes are tested, before a restart or by themselves, if the policy wants it"""
 
     def is_for(self, order: Order) -> bool:
         """Whether this executor is for the order."""
@@ -147,10 +147,11 @@ def _executor(options: Options) -> Configured | None:
         return None
     if executor is None:
         return None
+    able = executor.kinds if check is None else executor.kinds | {CHECK}
     for word in wanted:
-        if word not in executor.kinds:
-            options.wrong("kinds", f"{word!r} is nothing that it does", f"use {', '.join(sorted(executor.kinds))}")
-    kinds = frozenset(wanted) if wanted else executor.kinds
+        if word not in able:
+            options.wrong("kinds", f"{word!r} is nothing that it does", f"use {', '.join(sorted(able))}")
+    kinds = frozenset(wanted) if wanted else able
     return Configured(name, options.text("type") or "", executor, kinds, which, dry_run, repeatable, patience_s, at_once, check)
 
 

@@ -22,6 +22,8 @@ from service.acting.executors.claim import Claim, Confirmed, Unconfirmed
 
 RESTARTS: Final = frozenset({"restart", "isolate_and_restart", "rollback_and_skip", "retry_later"})
 TAKES_OUT: Final = frozenset({"isolate", "isolate_and_restart"})
+CHECK: Final = "check"
+"""test the nodes of the order: the dispatcher does that with the site's program, whatever the executor's type"""
 KINDS: Final = RESTARTS | {"isolate", "release"}
 State = Literal["succeeded", "failed", "unknown"]
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")

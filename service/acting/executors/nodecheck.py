@@ -1,4 +1,4 @@
-"""Tests nodes against each other before a restart, by a site's own program that runs ``diagnose nodes check``.
+"""Tests nodes against each other, by a site's own program that runs ``diagnose nodes check``.
 
 The site says how a program gets onto nodes that nobody else uses meanwhile: an allocation, a Job, ssh. A restart never waits
 because a test was not possible, and a node that was not tested is not accused.
@@ -18,7 +18,9 @@ from service.acting.executors.executor import MOST_AVOIDED, Problem, node_names
 
 _SCHEMA = "diagnose.nodecheck/1"
 _LARGEST = 16 << 20
-_PLACE = "{nodes}"
+_NODES, _COUNT = "{nodes}", "{count}"
+_OTHERS, _ENOUGH = 2, 4
+"""who tests fewer nodes than are enough needs others beside them: two that pass together are proven good"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class NodeCheck:
             return Tested(f"not tested: {problem.what}")
         if shutil.which(self._words[0]) is None:
             return Tested(f"not tested: {self._words[0]} is no program here")
-        words = [word.replace(_PLACE, ",".join(named)) for word in self._words]
+        count = len(named) + min(_OTHERS, max(0, _ENOUGH - len(named)))
+        words = [word.replace(_NODES, ",".join(named)).replace(_COUNT, str(count)) for word in self._words]
         environment = {known: value for known, value in os.environ.items() if not known.startswith("DIAGNOSE_")}
         try:
             ended = await processes.run(words, environment=environment, timeout_s=self._timeout_s, largest=_LARGEST)
@@ -56,12 +59,15 @@ class NodeCheck:
             why = f"did not end in {self._timeout_s:g} s" if ended.code is None else f"ended with {ended.code} and no verdict"
             last = " ".join(ended.problems.decode("utf-8", "replace").split())[-200:]
             return Tested(f"not tested: {words[0]} {why}{f': {last}' if last else ''}")
+        if not any(set(named) & set(_names(verdict, kind)) for kind in ("good", "faulty", "slow", "suspects")):
+            return Tested(f"not tested: {words[0]} tested others")
         faulty = tuple(one for one in _names(verdict, "faulty") if one in named)
-        if not set(_names(verdict, "good")) & set(named):
+        if not _names(verdict, "good"):
             faulty = ()  # nobody passed, so the test itself may be wrong
         others = [f"{kind} {', '.join(found)}" for kind in ("slow", "suspects") if (found := _names(verdict, kind)[:8])]
         said = "; ".join([f"faulty: {', '.join(faulty)}" if faulty else "none is faulty", *others])
-        return Tested(f"{len(named)} nodes were tested: {said}", faulty, verdict)
+        tested = f"{len(named)} nodes were tested" if len(named) > 1 else f"{named[0]} was tested"
+        return Tested(f"{tested}: {said}", faulty, verdict)
 
 
 def _verdict(out: bytes) -> dict[str, Any] | None:

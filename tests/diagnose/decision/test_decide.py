@@ -1169,6 +1169,59 @@ def test_whether_nodes_are_tested_is_yes_or_no(tmp_path: Path) -> None:
         policy(tmp_path, "actions: {nccl_timeout: {check_nodes: perhaps}}")
 
 
+# --- tested by themselves -----------------------------------------------------------------------------------------------------
+
+TESTS = "limits: {checks_per_hour: 2}\n"
+DOUBTED = report("nvlink_error", nodes=(A,), root=xid(74, A))
+
+
+def earlier_tests(count: int, state: str = "succeeded", minutes_ago: float = 10) -> tuple[PastAction, ...]:
+    at = NOW - 60 * minutes_ago
+    return tuple(PastAction(f"k{n}", "", 0, "check", state, at, nodes=(D,), taken=True) for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "past", "tested", "mode"),
+    [
+        pytest.param(TESTS, DOUBTED, (), (A,), "auto", id="the-job-goes-on-without-it"),
+        pytest.param("", DOUBTED, (), (), "observe", id="not-unless-the-site-says-so"),
+        pytest.param(TESTS, DOUBTED, earlier_tests(1), (A,), "auto", id="room-for-one"),
+        pytest.param(TESTS, DOUBTED, earlier_tests(2), (), "observe", id="two-an-hour"),
+        pytest.param(TESTS, DOUBTED, earlier_tests(2, minutes_ago=61), (A,), "auto", id="that-hour-is-over"),
+        pytest.param(TESTS, DOUBTED, earlier_tests(2, "withdrawn"), (A,), "auto", id="what-was-not-done-does-not-count"),
+        pytest.param(f"mode: approve\n{TESTS}", DOUBTED, (), (A,), "approve", id="the-policy-asks"),
+        pytest.param(f"modes: {{check: observe}}\n{TESTS}", DOUBTED, (), (A,), "observe", id="a-mode-of-its-own"),
+        pytest.param(
+            TESTS, report("nvlink_error", nodes=(A,), root=xid(74, A), by="agent"), (), (A,), "approve", id="an-agents-word"
+        ),
+        pytest.param(
+            TESTS, report("ecc_error", nodes=(A,), root=xid(48, A)), (), (), "observe", id="who-is-isolated-needs-no-test"
+        ),
+        pytest.param(TESTS, report("ecc_error"), (), (), "observe", id="not-the-nodes-that-it-starts-on-again"),
+        pytest.param(TESTS, report("key_error", nodes=(A,)), (), (), "observe", id="nobody-is-doubted"),
+    ],
+)
+def test_a_node_that_is_doubted_is_tested_by_itself(
+    tmp_path: Path, text: str, given: Report, past: tuple[PastAction, ...], tested: tuple[str, ...], mode: str
+) -> None:
+    decision = decide(given, ran_on(A, B, actions=past), cluster(), policy(tmp_path, text), NOW)
+    assert (decision.test, decision.test_mode) == (tested, mode)
+    assert (decision.as_dict()["test"], decision.as_dict()["test_mode"]) == (list(tested), mode)
+    assert ("checks-per-hour" in names(decision)) == (past == earlier_tests(2))
+
+
+def test_a_doubtful_diagnosis_tests_although_it_restarts_nothing_by_itself(tmp_path: Path) -> None:
+    doubtful = report("nvlink_error", nodes=(A,), root=xid(74, A), confidence=0.4)
+    decision = decide(doubtful, ran_on(A, B), cluster(), policy(tmp_path, TESTS), NOW)
+    assert (decision.mode, decision.test, decision.test_mode) == ("approve", (A,), "auto")
+
+
+def test_what_ended_well_leaves_its_doubted_node_free_for_a_test(tmp_path: Path) -> None:
+    history = ran_on(A, B, ending=ended("completed"))
+    decision = decide(DOUBTED, history, cluster(), policy(tmp_path, TESTS), NOW)
+    assert (decision.action.kind, decision.test, decision.test_mode) == ("none", (A,), "auto")
+
+
 # --- what is harmless goes on at once ----------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from diagnose.backoff import Backoff
 from diagnose.decision.lost import Ran
-from diagnose.decision.policy import ISOLATE, Policy
+from diagnose.decision.policy import CHECK, ISOLATE, Policy
+from diagnose.report import Action
 from service.acting.actions import Actions
 from service.acting.dispatch import Dispatch, Pace, name_in
 from service.acting.executors.configuration import Configured, Which
@@ -660,6 +661,114 @@ def test_whose_lease_lapsed_during_the_test_does_nothing(base: Store, tmp_path: 
     asyncio.run(go())
     assert cluster.asked == []
     assert "not begun, its lease lapsed meanwhile" in str(desk.record(action).result)
+
+
+# --- nodes that are doubted, tested by themselves
+
+
+def doubted(desk: Desk) -> tuple[int, int]:
+    """A restart that leaves n2 alone, and the order to test n2."""
+    opened = begin(desk.store, "j0")
+    said = report("nvlink_error", nodes=("n2",))
+    said = said.model_copy(update={"action": Action(kind="isolate_and_restart", nodes=["n2"], why="because")})
+    made = flush(opened, 1, judged=JudgedReport(said, True, desk.clock.now, Ran(60.0, 1)))
+    sources = [SourceState(n, f"s{n}", n, f"n{n + 1}", 10, b"", b"", 5.0) for n in range(3)]
+    desk.store.write(taking_in([replace(made, sources=sources)]))
+    desk.decide()
+    desk.clock.now += 600
+    found = {row["kind"]: row for row in desk.rows()}
+    assert (found["restart"]["avoid"], found[CHECK]["nodes"]) == (["n2"], ["n2"])
+    return int(found["restart"]["id"]), int(found[CHECK]["id"])
+
+
+TESTS = "limits: {checks_per_hour: 6, isolated_share: 40%}\n"
+ABLE = frozenset({"restart", CHECK})
+
+
+def test_a_node_that_is_doubted_is_tested_while_the_job_goes_on(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, TESTS)), Cluster()
+    restart, test = doubted(desk)
+
+    async def go() -> None:
+        async with dispatching(desk.actions, by(cluster, kinds=ABLE, at_once=1, check=a_check(tmp_path, "sleep 1;"))):
+            await until(lambda: state(desk, restart) == "succeeded")
+            assert state(desk, test) == "running"
+            await until(lambda: state(desk, test) == "succeeded")
+
+    asyncio.run(go())
+    assert (tmp_path / "tested").read_text() == "n2\n"
+    assert [order.kind for order in cluster.orders] == ["restart"]
+    assert desk.record(test).result == "n2 was tested: faulty: n2"
+    assert [row["nodes"] for row in desk.rows() if row["kind"] == "isolate"] == [["n2"]]
+
+
+def test_a_node_that_is_in_use_is_tested_later(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, TESTS)), Cluster()
+    _, test = doubted(desk)
+    busy = f"[ -e {tmp_path}/free ] || {{ touch {tmp_path}/free; echo busy >&2; exit 1; }};"
+
+    async def go() -> None:
+        async with dispatching(desk.actions, by(cluster, kinds=ABLE, check=a_check(tmp_path, busy))):
+            await until(lambda: state(desk, test) == "succeeded")
+
+    asyncio.run(go())
+    assert (tmp_path / "tested").read_text() == "n2\nn2\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "dry_run", "said"),
+    [
+        pytest.param("exit 9;", False, "not tested: /bin/sh ended with 9 and no verdict", id="always-in-use"),
+        pytest.param("", True, "dry run: would have tested n2", id="dry-run"),
+    ],
+)
+def test_a_node_that_was_not_tested_is_accused_of_nothing(
+    base: Store, tmp_path: Path, more: str, dry_run: bool, said: str
+) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, TESTS)), Cluster()
+    _, test = doubted(desk)
+    executor = by(cluster, kinds=ABLE, check=a_check(tmp_path, more), patience_s=0.2, dry_run=dry_run)
+
+    async def go() -> None:
+        async with dispatching(desk.actions, executor):
+            await until(lambda: state(desk, test) == "failed")
+
+    asyncio.run(go())
+    assert desk.record(test).result == said
+    assert not [row for row in desk.rows() if row["kind"] == "isolate"]
+
+
+def test_a_test_is_made_again_after_a_crash(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, TESTS)), Cluster()
+    _, test = doubted(desk)
+    executor = by(cluster, kinds=frozenset({CHECK}), repeatable=False, check=a_check(tmp_path))
+    odd = Odd(desk.actions, finish=[Unavailable("away") for _ in range(10_000)])
+
+    async def cut_off() -> None:
+        async with dispatching(odd, executor):
+            await until(lambda: (tmp_path / "tested").exists() and state(desk, test) == "running")
+            await until(lambda: [row for row in desk.rows() if row["kind"] == "isolate"])
+
+    async def again() -> None:
+        async with dispatching(desk.actions, executor):
+            await until(lambda: state(desk, test) == "succeeded")
+
+    asyncio.run(cut_off())
+    asyncio.run(again())
+    assert (tmp_path / "tested").read_text() == "n2\nn2\n"
+    assert [row["nodes"] for row in desk.rows() if row["kind"] == "isolate"] == [["n2"]]
+
+
+def test_an_executor_that_lost_its_check_tests_nothing(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, TESTS)), Cluster()
+    _, test = doubted(desk)
+
+    async def go() -> None:
+        async with dispatching(desk.actions, by(cluster, kinds=frozenset({CHECK}))):
+            await until(lambda: state(desk, test) == "failed")
+
+    asyncio.run(go())
+    assert desk.record(test).result == "own has no check any more"
 
 
 # --- the real service, killed

@@ -345,6 +345,7 @@ def says(**changes: Any) -> str:
         pytest.param(says(faulty="n2"), (), "none is faulty", id="no-list"),
         pytest.param("echo salloc: error: busy >&2; exit 1", (), "ended with 1 and no verdict: salloc: error: busy", id="busy"),
         pytest.param('echo \'{"kind": "verdict"}\'', (), "no verdict", id="anothers-verdict"),
+        pytest.param(says(good=["n8", "n9"], faulty=[], suspects=[]), (), "/bin/sh tested others", id="other-nodes"),
         pytest.param("sleep 60", (), "did not end in 1 s", id="slow"),
     ],
 )
@@ -359,6 +360,10 @@ def test_the_nodes_are_one_word_and_their_names_are_names(tmp_path: Path) -> Non
     tested = check(f'echo "$#:$1" > {tmp_path}/words')
     assert (tmp_path / "words").read_text() == "1:n1,n2,n3\n"
     assert tested.verdict is None
+    counted = nodecheck.NodeCheck(["/bin/sh", "-c", f'echo "$1" >> {tmp_path}/counts', "check", "--nodes={count}"])
+    for some in (["n1"], ["n1", "n2"], ["n1", "n2", "n3"], ["n1", "n2", "n3", "n4"], ["n1", "n2", "n3", "n4", "n5"]):
+        asyncio.run(counted.test(some))
+    assert (tmp_path / "counts").read_text().split() == [f"--nodes={count}" for count in (3, 4, 4, 4, 5)]
     hostile = check(f"touch {tmp_path}/ran", ("n1", "--reservation=x"))
     assert "is not the name of a node" in hostile.said
     assert not (tmp_path / "ran").exists()
