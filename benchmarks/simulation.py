@@ -15,7 +15,6 @@ import heapq
 import json
 import math
 import random
-import re
 import statistics
 import time
 import zlib
@@ -161,39 +160,29 @@ class Accuracy:
     confused: dict[str, tuple[str, ...]]
 
 
-_UNSURE = 0.7
-"""assumed: the confidence of answers that say less than 0.9"""
-_AMBIGUOUS_RIGHT = 0.5
-"""assumed: the share of right answers about logs whose label could have been another"""
+@dataclass(frozen=True, slots=True)
+class First:
+    """A log that nobody had seen, and what the first diagnosis of it said."""
+
+    labelled: str
+    said: str
+    confidence: float
+
+
+FRESH = Path(__file__).parent / "fresh.tsv"
+"""logs of the latest blind rows of docs/accuracy.md; an ambiguous one has the label that its reader put first"""
 
 
 @functools.cache
-def fresh() -> Accuracy:
-    """The same of logs that nobody had seen, on their first run: the blind rows of the page, all categories alike.
-
-    A wrong reason is any other one, as the page does not say which. Nodes are named as in the labelled cases.
-    """
-    page = (Path(__file__).parent.parent / "docs" / "accuracy.md").read_text("utf-8")
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in page.splitlines()
-        if re.match(r"\|[^|]*\bblind\b", line)
-    ]
-    total = wrong = sure = sure_wrong = 0.0
-    for row in rows:
-        clear, ambiguous = (float(number) for number in re.findall(r"\d+", row[1]))
-        right, said = (int(number) for number in re.findall(r"\d+", row[8]))
-        total += clear + ambiguous
-        wrong += clear * (1 - _share(row[3])) + ambiguous * (1 - _AMBIGUOUS_RIGHT)
-        sure, sure_wrong = sure + said, sure_wrong + said - right
-    sure_right, unsure_wrong = sure - sure_wrong, max(0.0, wrong - sure_wrong)
-    return replace(
-        accuracy(),
-        reason=dict.fromkeys(accuracy().reason, 1 - wrong / total),
-        right=((0.95, sure_right), (_UNSURE, total - wrong - sure_right)),
-        wrong=((0.95, sure_wrong), (_UNSURE, unsure_wrong)),
-        confused={},
-    )
+def fresh() -> dict[str, tuple[First, ...]]:
+    """Category of the label -> the logs that failed."""
+    taxonomy = shipped_taxonomy()
+    found: defaultdict[str, list[First]] = defaultdict(list)
+    for line in FRESH.read_text("utf-8").splitlines()[1:]:
+        _, labelled, _, said, confidence = line.split("\t")
+        if labelled not in ("healthy", "unknown"):
+            found[taxonomy.category_of[labelled]].append(First(labelled, said, float(confidence)))
+    return {category: tuple(logs) for category, logs in found.items()}
 
 
 @functools.cache
@@ -282,7 +271,7 @@ class Month:
     def __init__(self, world: World, seed: int, policy: Policy) -> None:
         self.world, self.policy = world, policy
         self.chance = random.Random(seed)
-        self.accuracy = fresh() if world.fresh else accuracy()
+        self.accuracy = accuracy()
         self.names = [f"gpu-{n:04}" for n in range(world.nodes)]
         self.faulty: dict[str, Row] = {}
         self.state: dict[str, NodeState] = dict.fromkeys(self.names, "ok")
@@ -684,18 +673,9 @@ class Diagnosed(Month):
     def report(self, job: Job, row: Row) -> Report:
         """The diagnosis of it: right as often as in the labelled cases."""
         taxonomy = shipped_taxonomy()
-        reason, right = row.reason, True
-        if self.chance.random() > self.accuracy.reason[taxonomy.category_of[row.reason]]:
-            right = False
-            others = [one for one in taxonomy.category_of if one not in (reason, "healthy")]
-            confused = self.accuracy.confused.get(reason)
-            reason = self.chance.choice(confused or tuple(others))
-            if reason == "healthy":
-                reason = "unknown"  # the exit code says that it failed
-        level = self.accuracy.right if right else self.accuracy.wrong
-        confidence = self.chance.choices([one for one, _ in level], [weight for _, weight in level])[0]
-        if reason == "unknown":
-            confidence = 0.0
+        reason, right, confidence = self.said_fresh(row) if self.world.fresh else self.said(row)
+        if reason in ("healthy", "unknown"):
+            reason, confidence = "unknown", 0.0  # the exit code says that it failed
         node, root = self.named(job, row, reason)
         remedy = shipped_policy().remedy(reason)
         ran = self.now - job.started
@@ -720,6 +700,32 @@ class Diagnosed(Month):
             action=Action(kind=remedy.kind, nodes=nodes if remedy.kind == "isolate_and_restart" else [], why=remedy.why),
             compression=CompressionFigures(lines_in=1, bytes_in=1, lines_kept=1, bytes_kept=1, ratio=1.0, dropped_by_kind={}),
         )
+
+    def said(self, row: Row) -> tuple[str, bool, float]:
+        """(reason, whether it is right, confidence), as often right as in the labelled cases."""
+        taxonomy = shipped_taxonomy()
+        reason, right = row.reason, True
+        if self.chance.random() > self.accuracy.reason[taxonomy.category_of[row.reason]]:
+            right = False
+            confused = self.accuracy.confused.get(reason)
+            reason = self.chance.choice(confused or self.others(reason))
+        level = self.accuracy.right if right else self.accuracy.wrong
+        return reason, right, self.chance.choices([one for one, _ in level], [weight for _, weight in level])[0]
+
+    def said_fresh(self, row: Row) -> tuple[str, bool, float]:
+        """The same, as of one of the logs of its category that nobody had seen."""
+        logs = fresh()[shipped_taxonomy().category_of[row.reason]]
+        drawn = self.chance.randrange(len(logs) + 1)
+        if drawn == len(logs):  # none called so in so few logs is not never: one more is wrong half the time, in any way
+            right = self.chance.random() < 0.5
+            return row.reason if right else self.chance.choice(self.others(row.reason)), right, 0.95
+        one = logs[drawn]
+        if one.said == one.labelled:
+            return row.reason, True, one.confidence
+        return one.said if one.said != row.reason else one.labelled, False, one.confidence
+
+    def others(self, reason: str) -> tuple[str, ...]:
+        return tuple(one for one in shipped_taxonomy().category_of if one not in (reason, "healthy"))
 
     def named(self, job: Job, row: Row, reason: str) -> tuple[str | None, EvidenceLine | None]:
         """The node that the diagnosis names, and the line that shows it."""
@@ -763,6 +769,32 @@ class Storm(Diagnosed):
         for _ in range(self.JOBS):
             job = self.begin(replace(row, gpus=16), "passing", self.chance.random() * 300)
             job.group = "forged"
+
+    def said(self, row: Row) -> tuple[str, bool, float]:
+        """(reason, whether it is right, confidence), as often right as in the labelled cases."""
+        taxonomy = shipped_taxonomy()
+        reason, right = row.reason, True
+        if self.chance.random() > self.accuracy.reason[taxonomy.category_of[row.reason]]:
+            right = False
+            confused = self.accuracy.confused.get(reason)
+            reason = self.chance.choice(confused or self.others(reason))
+        level = self.accuracy.right if right else self.accuracy.wrong
+        return reason, right, self.chance.choices([one for one, _ in level], [weight for _, weight in level])[0]
+
+    def said_fresh(self, row: Row) -> tuple[str, bool, float]:
+        """The same, as of one of the logs of its category that nobody had seen."""
+        logs = fresh()[shipped_taxonomy().category_of[row.reason]]
+        drawn = self.chance.randrange(len(logs) + 1)
+        if drawn == len(logs):  # none called so in so few logs is not never: one more is wrong half the time, in any way
+            right = self.chance.random() < 0.5
+            return row.reason if right else self.chance.choice(self.others(row.reason)), right, 0.95
+        one = logs[drawn]
+        if one.said == one.labelled:
+            return row.reason, True, one.confidence
+        return one.said if one.said != row.reason else one.labelled, False, one.confidence
+
+    def others(self, reason: str) -> tuple[str, ...]:
+        return tuple(one for one in shipped_taxonomy().category_of if one not in (reason, "healthy"))
 
     def named(self, job: Job, row: Row, reason: str) -> tuple[str | None, EvidenceLine | None]:
         if job.group != "forged" or job.attempt > 1:

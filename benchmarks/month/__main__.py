@@ -77,9 +77,10 @@ class Month:
             self.nodes, more=lambda _: [f"EpilogSlurmctld={self.folder}/slurm/epilogslurmctld.sh", "MinJobAge=86400"]
         )
         (self.folder / "policy.yaml").write_text(self.scenario["policy"])
+        check = f"[bash, {HERE}/check.sh, {self.folder}, '{{nodes}}', '{{count}}']"
         (self.folder / "executors.yaml").write_text(
-            "executors: [{name: month, type: slurm, nodes: ['gpu-*'], "
-            f"commands: {{configuration: {self.cluster.configuration}}}}}]\n"
+            "executors: [{name: month, type: slurm, nodes: ['gpu-*'], patience: 2m, "
+            f"commands: {{configuration: {self.cluster.configuration}}}, check: {{timeout: 5m, command: {check}}}}}]\n"
         )
         words = "--policy", str(self.folder / "policy.yaml"), "--executors", str(self.folder / "executors.yaml")
         settings = {"SLURM_CONF": str(self.cluster.configuration), "DIAGNOSE_SERVE_HANG_S": str(self.scenario["hang_s"])}
@@ -93,8 +94,11 @@ class Month:
             (self.folder / "slurm" / "diagnose.env").write_text(f"DIAGNOSE_URL={service.url}\n{told}{slurm}")
             (self.folder / "month.env").write_text(
                 f"url={service.url}\ntoken={made['shippers']}\nnode_token={made['node']}\nSLURM_CONF={self.cluster.configuration}\n"
-                "export SLURM_CONF\n"
+                f"export SLURM_CONF\ncheck_finds={int(100 * self.scenario['check_finds'])}\n"
             )
+            shutil.copy(HERE / "probe.sh", self.folder / "probe")
+            (self.folder / "probe").chmod(0o755)
+            (self.folder / "python").symlink_to(sys.executable)
             lines = [f"{node} {one['kind']} {int(100 * one['chance'])}\n" for node, one in self.bad.items()]
             (self.folder / "bad").write_text("".join(lines))
             for name in ("deaths", "hangs", "met"):
@@ -182,6 +186,7 @@ class Month:
                 node: {"kind": one["kind"], "met": met[node], "isolated": node in isolated} for node, one in self.bad.items()
             },
             "isolated wrongly": sorted(isolated - set(self.bad)),
+            "node checks": Counter(one["result"]["said"][:80] for one in actions if one["kind"] == "check" and one["result"]),
             "cancelled": len(self.cancelled),
             "cancelled, brought back": sum(states[number]["JobState"] != "CANCELLED" for number in self.cancelled),
             "hopeless": len(hopeless),
