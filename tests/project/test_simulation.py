@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.simulation import STUDY, WAYS, Diagnosed, PagePerson, World, accuracy, auto, fresh, month, storm
+from diagnose.knowledge.taxonomy import shipped_taxonomy
 
 WORLD = World(days=10)
 SEEDS = range(1, 7)
@@ -28,8 +29,10 @@ def test_accuracy_is_read_from_the_page_that_eval_made() -> None:
 
 
 def test_on_logs_that_nobody_had_seen_diagnoses_are_worse_and_nodes_as_safe() -> None:
-    for category, logs in fresh().items():
-        assert sum(one.said == one.labelled for one in logs) / len(logs) < accuracy().reason[category]
+    logs = [one for some in fresh().values() for one in some]
+    right = sum(one.said == one.labelled for one in logs) / len(logs)
+    assert 0.7 < right < min(accuracy().reason[one] for one in ("infrastructure", "framework", "script"))
+    assert any(shipped_taxonomy().category_of[one.said] != "infrastructure" for one in fresh()["infrastructure"])
     found = [month(Diagnosed, seed, replace(WORLD, fresh=True)) for seed in (1, 2)]
     assert sum(one.isolations for one in found) > 4
     assert sum(one.wrong_isolations for one in found) <= 1
