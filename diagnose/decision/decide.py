@@ -87,8 +87,9 @@ def _scheduler(case: Case) -> None:
     case.note("scheduler", ending.said)
     if ending.kind == "cancelled":
         why = f"{ending.said}: who cancelled it does not want it back."
-        case.choose("scheduler", "none", why, tell="nobody")
-        case.hold("cancelled", ending.said, "submit the job again")
+        by_other = ending.by == "other"  # its user may wonder where it went
+        case.choose("scheduler", "none", why, tell="owner" if by_other else "nobody")
+        case.hold("cancelled", ending.said, f"{'ask who cancelled it, then ' if by_other else ''}submit the job again")
         case.settled = True
     elif ending.kind == "time_limit" and case.diagnosis.reason == "preempted":
         _after_the_time_limit(case, ending)

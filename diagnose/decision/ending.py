@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
 
 from diagnose.decision.policy_file import shipped_policy
@@ -38,6 +38,7 @@ _SUMMARIES: Final[dict[Kind, str]] = {
     "node_failure": "A node of the job failed.",
     "out_of_memory": "The job used more memory than it was given.",
 }
+_CANCELLED: Final = {"owner": "Its user cancelled the job.", "other": "Somebody else than its user cancelled the job."}
 _CONFIDENCE: Final = 0.99
 _LOOKED_AT: Final = 2000
 """characters of a line"""
@@ -100,16 +101,31 @@ class Ending:
     kind: Kind
     said: str
     """in the scheduler's words, for people"""
+    by: Literal["owner", "other"] | None = None
+    """who cancelled it; None: nobody did, or nobody knows who"""
 
 
-def ending_of_slurm(state: str, reason: str = "", exit_code: str = "") -> Ending | None:
-    """None if the job is not over, or the state is not known. ``exit_code``: as Slurm writes it, such as 3:0 or 0:9."""
+def ending_of_slurm(state: str, reason: str = "", exit_code: str = "", of_steps: str = "") -> Ending | None:
+    """None if the job is not over, or the state is not known. ``exit_code``: as Slurm writes it, such as 3:0 or 0:9;
+    ``of_steps``: the highest one of its steps.
+    """
     kind = OF_SLURM.get(state)
-    code, _, signal = exit_code.partition(":")
-    words = [reason if reason != "None" else "", f"exit code {code}" if code not in ("", "0") else ""]
-    words.append(f"signal {signal}" if signal not in ("", "0") else "")
+    words = [reason if reason != "None" else "", *_told(exit_code)]
+    if of_steps != exit_code and (worse := _told(of_steps)):
+        words.append(f"a step ended with {' and '.join(worse)}")
     told = f" ({', '.join(filter(None, words))})" if any(words) else ""
     return Ending(kind, f"Slurm says {state}{told}") if kind is not None else None
+
+
+def _told(exit_code: str) -> list[str]:
+    code, _, signal = exit_code.partition(":")
+    return [f"{what} {number}" for what, number in (("exit code", code), ("signal", signal)) if number not in ("", "0")]
+
+
+def cancelled_by(ending: Ending, who: str, *, own: bool) -> Ending:
+    """The ending, with who cancelled the job. ``own``: its user."""
+    said = f"{ending.said}; its user {who} cancelled it" if own else f"{ending.said}; {who} cancelled it, who is not its user"
+    return replace(ending, said=said, by="owner" if own else "other")
 
 
 def ending_of_log(report: Report) -> Ending | None:
@@ -150,7 +166,7 @@ def joined(report: Report, ending: Ending | None) -> Report:
         reason=reason,
         confidence=_CONFIDENCE,
         by="detector",
-        summary=f"{_SUMMARIES[ending.kind]} {ending.said}.",
+        summary=f"{_CANCELLED.get(ending.by or '', _SUMMARIES[ending.kind])} {ending.said}.",
         root_cause=before.root_cause if before.reason == reason else None,
         evidence=before.evidence,
         group=f"scheduler-{ending.kind}",

@@ -1,4 +1,5 @@
 """A real Slurm for tests: munged, slurmctld, a slurmd for each node name, and slurmrestd, in a temporary folder on 127.0.0.1.
+If asked for, also slurmdbd with a MariaDB.
 
 Several slurmd run on one host because each is told its name (-N) and has a port of its own. All of them end with the process
 that started them, however it ends.
@@ -20,12 +21,14 @@ from pathlib import Path
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmrestd", "scontrol", "setpriv")
+_ACCOUNTING = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacct")
 _START_S = 40.0
 
 
-def missing() -> list[str]:
+def missing(*, accounting: bool = False) -> list[str]:
     """Programs that are not installed."""
-    return [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
+    asked = (*_PROGRAMS, *(_ACCOUNTING if accounting else ()))
+    return [name for name in asked if shutil.which(name, path=_PATH) is None]
 
 
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
@@ -34,8 +37,18 @@ _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 class Slurm:
     """One cluster."""
 
-    def __init__(self, nodes: tuple[str, ...] = NODES, more: Callable[[Path], Sequence[str]] | None = None) -> None:
-        """``more``: lines of slurm.conf, made when the folder is known."""
+    def __init__(
+        self,
+        nodes: tuple[str, ...] = NODES,
+        more: Callable[[Path], Sequence[str]] | None = None,
+        *,
+        accounting: bool = False,
+    ) -> None:
+        """``more``: lines of slurm.conf, made when the folder is known; the last word on a parameter counts. ``accounting``:
+        with slurmdbd, and a database of its own.
+        """
+        self.accounting = accounting
+        self._database = _free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="diagnose-slurm-", dir="/tmp"))
         self.folder.chmod(0o755)  # slurmrestd runs as nobody
         self.nodes = nodes
@@ -87,9 +100,71 @@ class Slurm:
         ]
         lines += [f"NodeName={name} NodeAddr=127.0.0.1 NodeHostname={here} Port={_free_port()} CPUs=1" for name in self.nodes]
         lines.append(f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP")
+        if self.accounting:
+            port = _free_port()
+            self._configure_accounting(port)
+            lines += [
+                "AccountingStorageType=accounting_storage/slurmdbd",
+                "AccountingStorageHost=127.0.0.1",
+                f"AccountingStoragePort={port}",
+                f"AccountingStoragePass={folder}/munge.socket",
+            ]
         self.configuration.write_text("\n".join([*lines, *more]) + "\n")
 
+    def _configure_accounting(self, port: int) -> None:
+        folder = self.folder
+        lines = [
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={folder}/munge.socket",
+            "AuthAltTypes=auth/jwt",
+            f"AuthAltParameters=jwt_key={folder}/jwt.key",
+            "DbdHost=localhost",
+            "DbdAddr=127.0.0.1",
+            f"DbdPort={port}",
+            f"SlurmUser={self.user}",
+            "StorageType=accounting_storage/mysql",
+            "StorageHost=127.0.0.1",
+            f"StoragePort={self._database}",
+            "StorageUser=slurm",
+            "StoragePass=slurm",
+            f"LogFile={folder}/slurmdbd.log",
+            f"PidFile={folder}/slurmdbd.pid",
+        ]
+        configuration = folder / "slurmdbd.conf"
+        configuration.write_text("\n".join(lines) + "\n")
+        configuration.chmod(0o600)
+
     # --- daemons
+
+    def start_accounting(self) -> None:
+        """What it stores need not outlive a power cut: that saves seconds."""
+        data, reach = f"{self.folder}/database", f"--socket={self.folder}/database.socket"
+        quick = ["--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0", "--innodb-buffer-pool-size=32M"]
+        where = ["--no-defaults", f"--datadir={data}", f"--user={self.user}", "--innodb-log-file-size=8M"]
+        self.run("mariadb-install-db", *where, "--auth-root-authentication-method=normal", "--skip-test-db")
+        listen = [
+            reach,
+            "--bind-address=127.0.0.1",
+            f"--port={self._database}",
+            "--skip-name-resolve",
+            f"--pid-file={data}/pid",
+        ]
+        self._start("mariadbd", "mariadbd", *where, *quick, *listen)
+        grant = "create user slurm@'127.0.0.1' identified by 'slurm'; grant all on slurm_acct_db.* to slurm@'127.0.0.1';"
+        ask = ["mariadb", "--no-defaults", reach, "-u", "root", "-e"]
+        self._until(lambda: "1" in self.run(*ask, "select 1", check=False), "mariadbd")
+        self.run(*ask, f"create database slurm_acct_db; {grant}")
+        self.start_slurmdbd()
+
+    def start_slurmdbd(self) -> None:
+        self._start("slurmdbd", "slurmdbd", "-D")
+        self._until(
+            lambda: (
+                "test" in self.run("sacctmgr", "-n", "show", "cluster", check=False)
+                or self.run("sacctmgr", "-i", "add", "cluster", "test", check=False)
+            ),
+            "slurmdbd",
+        )
 
     def start(self) -> Slurm:
         key, folder = self.folder / "munge.key", self.folder
@@ -98,6 +173,8 @@ class Slurm:
             f"--pid-file={folder}/munged.pid", f"--seed-file={folder}/munged.seed", f"--log-file={folder}/munged.log",
         )  # fmt: skip
         self._until(lambda: (folder / "munge.socket").exists(), "munged")
+        if self.accounting:
+            self.start_accounting()
         self.start_controller()
         for name in self.nodes:
             self._start(name, "slurmd", "-D", "-N", name)
@@ -112,7 +189,7 @@ class Slurm:
     def start_rest(self) -> None:
         # It refuses to be root, or Slurm's own user. Without a word of what it loads it wants an accounting database.
         as_other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
-        plugins = "openapi/v0.0.38,openapi/v0.0.37"
+        plugins = "openapi/v0.0.38,openapi/v0.0.37" + (",openapi/dbv0.0.38" if self.accounting else "")
         words = ["slurmrestd", "-a", "rest_auth/jwt", "-s", plugins, "-f", str(self.configuration), f"127.0.0.1:{self.port}"]
         self._start("slurmrestd", *as_other, *words, SLURM_JWT="daemon")
         self._until(self._rest_listens, "slurmrestd")
@@ -154,6 +231,10 @@ class Slurm:
 
     def token(self, lifespan_s: int = 600) -> str:
         return self.run("scontrol", "token", f"lifespan={lifespan_s}", f"username={self.user}").partition("=")[2].strip()
+
+    def as_user(self, number: int, *words: str) -> str:
+        """What another user types."""
+        return self.run("setpriv", f"--reuid={number}", f"--regid={number}", "--clear-groups", *words)
 
     def submit(self, script: str, *words: str) -> str:
         path = self.folder / f"{secrets.token_hex(4)}.sh"

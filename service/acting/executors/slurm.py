@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from diagnose.decision.ending import Ending, ending_of_slurm
+from diagnose.decision.ending import Ending, cancelled_by, ending_of_slurm
 from service.acting.executors.claim import Confirmed, Unconfirmed
 from service.acting.executors.executor import (
     KINDS,
@@ -38,6 +38,8 @@ _JOB = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?")
 _LABELS = ("slurm.job_id", "slurm_job_id", "SLURM_JOB_ID")
 _OURS = "diagnose "
 _WITHOUT = " without "
+_OF_DAEMONS: Final = ("root", "slurm")
+"""in whose name Slurm's own daemons end jobs"""
 _LOOKS = 3
 _ANOTHER_LOOK_S = 0.5
 _QUEUED: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
@@ -81,15 +83,18 @@ class Job:
     """why it is in that state"""
     exit_code: str = ""
     """in Slurm's form: code and signal"""
+    of_steps: str = ""
+    """the highest one of its steps, in the same form"""
+    uid: str = ""
+    """the owner's number"""
 
     @property
     def ending(self) -> Ending | None:
         """How it ended; None if it is not over, or waits or runs again."""
         if self.states & (_QUEUED | _ON | {"COMPLETING"}):
             return None
-        return next(
-            (found for state in sorted(self.states) if (found := ending_of_slurm(state, self.reason, self.exit_code))), None
-        )
+        said = (ending_of_slurm(state, self.reason, self.exit_code, self.of_steps) for state in sorted(self.states))
+        return next(filter(None, said), None)
 
     @property
     def requeued_held(self) -> bool:
@@ -103,6 +108,15 @@ class Job:
     @property
     def over(self) -> bool:
         return bool(self.states & _OVER) and not self.states & (_QUEUED | _ON)
+
+
+@dataclass(frozen=True, slots=True)
+class Canceller:
+    """Who cancelled a job."""
+
+    name: str
+    own: bool
+    """the job's own user"""
 
 
 class Unsupported(Exception):
@@ -142,6 +156,9 @@ class Door(Protocol):
         """Let a held job go."""
 
     async def cancel(self, job_id: str) -> None: ...
+
+    async def canceller(self, job: Job) -> Canceller | None:
+        """Who cancelled a job; None: the accounting has not heard of its end yet. slurmctld itself does not say it."""
 
     async def check(self) -> list[str]:
         """Why it is closed, or what the user may not do there."""
@@ -232,7 +249,7 @@ class Slurm:
         try:
             job = await self._job_of(order)
             if (ended := job.ending) is not None and ended.kind == "cancelled":
-                return Confirmed(job.id, job.owner, (), ended)
+                return Confirmed(job.id, job.owner, (), await self._with_canceller(job, ended))
             if job.held:
                 return Unconfirmed(f"job {job.id} is held by somebody")
             if job.states & _STOPPED:
@@ -244,6 +261,20 @@ class Slurm:
             return Confirmed(job.id, job.owner, expand(job.nodes), ended)
         except Problem as problem:
             return Unconfirmed(problem.what, problem.may_retry or problem.state == "unknown")
+
+    async def _with_canceller(self, job: Job, ended: Ending) -> Ending:
+        """slurmctld tells the accounting of an end a moment after it says it itself. Without an accounting nobody knows."""
+        for look in range(_LOOKS):
+            if look:
+                await asyncio.sleep(_ANOTHER_LOOK_S)
+            try:
+                found = await self._ask("ask the accounting", lambda door: door.canceller(job))
+            except Problem:
+                return ended
+            if found is not None:
+                name = f"{found.name} (or Slurm itself)" if found.name in _OF_DAEMONS and not found.own else found.name
+                return cancelled_by(ended, name, own=found.own)
+        return ended
 
     def _check(self, order: Order, job: Job, isolate: Sequence[str]) -> None:
         """Raise Problem if Slurm does not confirm what the order rests on. An order that was begun was confirmed before."""

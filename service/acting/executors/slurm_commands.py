@@ -1,4 +1,4 @@
-"""Slurm by its command line: ``scontrol`` and ``scancel``, started directly, with limits for time and output.
+"""Slurm by its command line: ``scontrol``, ``scancel`` and ``sacct``, started directly, with limits for time and output.
 
 There is no shell. Each argument is one of our own values or a name that was checked. Fields of a job are read one per line,
 because the name of a job may contain what looks like a field.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 from service.acting.executors import processes
 from service.acting.executors.executor import Problem
-from service.acting.executors.slurm import Job, Moved, Node
+from service.acting.executors.slurm import Canceller, Job, Moved, Node, Unsupported
 
 _LARGEST = 1 << 20
 _UNKNOWN = ("Invalid job id specified", "Invalid node name specified", " not found")
@@ -26,11 +27,17 @@ _NODE_REASON = re.compile(r"^ +Reason=(.*?)(?: \[[^\]\n]*\])?$", re.MULTILINE)
 _JOB_STATE = re.compile(r"^ +JobState=([A-Z_]+) Reason=(\S*)", re.MULTILINE)
 _RESTARTS = re.compile(r"^ +Requeue=\d+ Restarts=(\d+)", re.MULTILINE)
 _EXIT = re.compile(r"^ +Requeue=\d+ Restarts=\d+ .*\bExitCode=(\d+:\d+)", re.MULTILINE)
+_OF_STEPS = re.compile(r"^ +DerivedExitCode=(\d+:\d+)", re.MULTILINE)
 _EXCLUDED = re.compile(r"^ +ReqNodeList=\S* ExcNodeList=(\S+)", re.MULTILINE)
 _COMMENT = re.compile(r"^ +AdminComment=(.*?) ?$", re.MULTILINE)
-_OWNER = re.compile(r"^ +UserId=([^\s()]+)\(\d+\) GroupId=", re.MULTILINE)
+_OWNER = re.compile(r"^ +UserId=([^\s()]+)\((\d+)\) GroupId=", re.MULTILINE)
 _NODES = re.compile(r"^ +NodeList=(\S*)", re.MULTILINE)
 _BEGAN = re.compile(r"^ +StartTime=(\S+) EndTime=", re.MULTILINE)
+_WITH_ACCOUNTING = re.compile(r"^AccountingStorageType += accounting_storage/slurmdbd", re.MULTILINE)
+_CANCELLED = re.compile(r"CANCELLED(?: by (\d+))?$", re.MULTILINE)
+_ACCOUNTING_S = 10.0
+_ACCOUNTING_AGAIN_S = 60.0
+"""where the accounting did not answer, it is not asked for so long"""
 _HELD = {"JobHeldAdmin": "HELD", "JobHeldUser": "HELD", "job_requeued_in_held_state": "REQUEUE_HOLD"}
 
 
@@ -39,6 +46,7 @@ class Commands:
 
     def __init__(self, *, folder: Path | None = None, configuration: Path | None = None, timeout_s: float = 30.0) -> None:
         self._folder, self._configuration, self._timeout_s = folder, configuration, timeout_s
+        self._no_accounting_until = 0.0
 
     async def check(self) -> list[str]:
         if self._program("scontrol") is None:
@@ -47,7 +55,9 @@ class Commands:
             said = await self._run("scontrol", "ping")
         except Problem as problem:
             return [problem.what]
-        return await self._rights() if " is UP" in said else [f"slurmctld does not answer: {said.strip()[:200]}"]
+        if " is UP" not in said:
+            return [f"slurmctld does not answer: {said.strip()[:200]}"]
+        return [*await self._rights(), *await self._accounting()]
 
     async def lacks(self) -> list[str]:
         return []
@@ -63,6 +73,15 @@ class Commands:
                 f"every order would fail: {problem.what}. Make the user an administrator of Slurm: "
                 "sacctmgr modify user NAME set adminlevel=Administrator"
             ]
+        return []
+
+    async def _accounting(self) -> list[str]:
+        """Where there is one, it must answer. A site without one lacks nothing."""
+        try:
+            if _WITH_ACCOUNTING.search(await self._run("scontrol", "show", "config")):
+                await self._run("sacct", "--noheader", "--allocations", "--jobs=1", "--format=State", timeout_s=_ACCOUNTING_S)
+        except Problem as problem:
+            return [f"who cancels a job stays unknown: {problem.what}"]
         return []
 
     async def node(self, name: str) -> Node | None:
@@ -81,7 +100,7 @@ class Commands:
         return tuple(dict.fromkeys(said.split()))
 
     async def job(self, job_id: str) -> Job | None:
-        said = await self._shown("job", job_id)
+        said = await self._shown("job", job_id, "--details")
         if said is None:
             return None
         if (count := said.count("\nJobId=") + 1) > 1:
@@ -90,15 +109,20 @@ class Commands:
         if state is None or restarts is None:
             raise Problem(f"scontrol shows no state for job {job_id}: {said[:80]!r}", may_retry=True)
         states = {state[1], *([_HELD[state[2]]] if state[2] in _HELD else [])}
+        owner, uid, nodes, began = _whose(said)
         return Job(
             job_id,
             frozenset(states),
             int(restarts[1]),
             excluded[1] if excluded and excluded[1] != "(null)" else "",
             comment[1] if comment else "",
-            *_whose(said),
+            owner,
+            nodes,
+            began,
             state[2] if state[2] != "(null)" else "",
             code[1] if (code := _EXIT.search(said)) else "",
+            worst[1] if (worst := _OF_STEPS.search(said)) else "",
+            uid,
         )
 
     async def drain(self, name: str, reason: str) -> None:
@@ -128,11 +152,28 @@ class Commands:
     async def cancel(self, job_id: str) -> None:
         await self._run("scancel", job_id)
 
+    async def canceller(self, job: Job) -> Canceller | None:
+        if self._program("sacct") is None or time.monotonic() < self._no_accounting_until:
+            raise Unsupported
+        words = "--noheader", "--parsable2", "--allocations", f"--jobs={job.id}", "--format=State"
+        try:
+            said = await self._run("sacct", *words, timeout_s=min(_ACCOUNTING_S, self._timeout_s))
+        except Problem:
+            self._no_accounting_until = time.monotonic() + _ACCOUNTING_AGAIN_S
+            raise Unsupported from None
+        if (found := _CANCELLED.match(said)) is None:
+            return None
+        if (by := found[1]) is None or not job.uid:
+            raise Unsupported
+        # Whose the job is, the accounting itself says rightly only after a while. Who has another number is not named: the names
+        # of this machine may be other people's.
+        return Canceller(job.owner if by == job.uid else "root" if by == "0" else f"uid {by}", by == job.uid)
+
     # --- running
 
-    async def _shown(self, what: str, name: str) -> str | None:
+    async def _shown(self, what: str, name: str, *more: str) -> str | None:
         try:
-            said = await self._run("scontrol", "show", what, name)
+            said = await self._run("scontrol", *more, "show", what, name)
         except Problem as problem:
             if any(text in problem.what for text in _UNKNOWN):
                 return None
@@ -142,7 +183,7 @@ class Commands:
     def _program(self, name: str) -> str | None:
         return shutil.which(name, path=str(self._folder) if self._folder else None)
 
-    async def _run(self, name: str, *words: str) -> str:
+    async def _run(self, name: str, *words: str, timeout_s: float | None = None) -> str:
         """The output. A command that fails has not done it. If it is interrupted, nobody knows."""
         program = self._program(name)
         if program is None:
@@ -151,10 +192,11 @@ class Commands:
         configuration = self._configuration or os.environ.get("SLURM_CONF")
         if configuration:
             environment["SLURM_CONF"] = str(configuration)
-        ended = await processes.run([program, *words], environment=environment, timeout_s=self._timeout_s, largest=_LARGEST)
+        within_s = self._timeout_s if timeout_s is None else timeout_s
+        ended = await processes.run([program, *words], environment=environment, timeout_s=within_s, largest=_LARGEST)
         if ended.code is None:
             raise Problem(
-                f"{name} {words[0]} did not end in {self._timeout_s:g} s: the controller is slow or away",
+                f"{name} {words[0]} did not end in {within_s:g} s: the controller is slow or away",
                 state="unknown",
                 may_retry=True,
             )
@@ -171,17 +213,19 @@ class Commands:
         return text
 
 
-def _whose(said: str) -> tuple[str, str, float | None]:
-    """(owner, nodes, begin). Each must have one line: a name or comment with a line end in it could forge another."""
+def _whose(said: str) -> tuple[str, str, str, float | None]:
+    """(owner, the owner's number, nodes, begin). Each must have one line: a name or comment with a line end in it could forge
+    another.
+    """
     found = [one.findall(said) for one in (_OWNER, _NODES, _BEGAN)]
     if any(len(one) != 1 for one in found):
-        return "", "", None  # the owner is uncertain
-    (owner,), (nodes,), (began,) = found
+        return "", "", "", None  # the owner is uncertain
+    ((owner, uid),), (nodes,), (began,) = found
     try:
         since = datetime.fromisoformat(began).replace(tzinfo=UTC).timestamp()
     except ValueError:  # Unknown, N/A
         since = None
-    return owner, nodes if nodes != "(null)" else "", since
+    return owner, uid, nodes if nodes != "(null)" else "", since
 
 
 def _passes(said: str) -> bool:

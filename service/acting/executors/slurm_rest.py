@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from service.acting.executors.executor import Problem
 from service.acting.executors.http import Server, secret
-from service.acting.executors.slurm import Job, Node, Unsupported
+from service.acting.executors.slurm import Canceller, Job, Node, Unsupported
 from service.net.client import Answer
 
 VERSIONS = ("v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38", "v0.0.37", "v0.0.36")
@@ -103,6 +103,7 @@ class Rest:
             float(_count(found.get("start_time"))) or None,
             str(found.get("state_reason") or ""),
             _exit_code(found.get("exit_code")),
+            _exit_code(found.get("derived_exit_code")),
         )
 
     async def drain(self, name: str, reason: str) -> None:
@@ -130,6 +131,25 @@ class Rest:
             raise Unsupported
         self._understood(await self._ask("DELETE", f"/job/{job_id}"), f"job {job_id}", changes=True)
 
+    async def canceller(self, job: Job) -> Canceller | None:
+        await self._negotiate()
+        if "_" in job.id or "accounting" not in self._offers or not job.owner:
+            raise Unsupported
+        said = (await self._ask("GET", f"/job/{job.id}", of="slurmdb")).json()
+        runs = said.get("jobs") if isinstance(said, dict) else None
+        if not isinstance(runs, list):
+            raise Unsupported
+        # Each attempt may be a record of its own: the last one counts.
+        last = max(
+            (one for one in runs if isinstance(one, dict)), key=lambda one: _count(_in(one, "time", "start")), default={}
+        )
+        if "CANCELLED" not in _words(_in(last, "state", "current")):
+            return None
+        by = str(last.get("kill_request_user") or "")
+        if not by:
+            raise Unsupported  # Slurm itself, or nobody knows
+        return Canceller(by, by == job.owner)
+
     # --- speaking
 
     async def _update_node(self, name: str, change: dict[str, Any]) -> None:
@@ -153,17 +173,19 @@ class Rest:
         for version in VERSIONS:
             if any(str(path).startswith(f"/slurm/{version}/job/") for path in paths):
                 node: Any = next((what for path, what in paths.items() if str(path).startswith(f"/slurm/{version}/node/")), {})
-                self._offers = frozenset({"post node"} if isinstance(node, dict) and "post" in node else ())
+                offers = {"post node"} if isinstance(node, dict) and "post" in node else set()
+                offers |= {"accounting"} if any(str(path).startswith(f"/slurmdb/{version}/job/") for path in paths) else set()
+                self._offers = frozenset(offers)
                 self._version = version
                 return
         raise Problem(f"{self._server.shown} speaks none of {VERSIONS[-1]} to {VERSIONS[0]}: load an openapi plugin of these")
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, of: str = "slurm") -> Answer:
         headers = self._headers()
         if body is not None:
             headers["Content-Type"] = "application/json"
         content = json.dumps(body).encode() if body is not None else None
-        answer = await self._server.ask(method, f"/slurm/{self._version}{path}", headers=headers, body=content)
+        answer = await self._server.ask(method, f"/{of}/{self._version}{path}", headers=headers, body=content)
         if answer.status == 404 and answer.json() is None:  # it was upgraded meanwhile: find the version again next time
             self._version = None
             raise Problem(f"{self._server.shown} has no {path} any more", may_retry=True)
@@ -231,6 +253,12 @@ def _exit_code(value: Any) -> str:
         return f"{_count(value.get('return_code'))}:{_count(number)}"
     status = _count(value)
     return f"{status >> 8 & 255}:{status & 127}"
+
+
+def _in(value: Any, *names: str) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _count(value: Any) -> int:

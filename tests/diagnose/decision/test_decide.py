@@ -12,7 +12,7 @@ import pytest
 
 from diagnose.decision.clauses import MODES
 from diagnose.decision.decide import LOOKS, decide
-from diagnose.decision.ending import Ending
+from diagnose.decision.ending import Ending, cancelled_by
 from diagnose.decision.history import (
     Checkpoint,
     Cluster,
@@ -276,6 +276,14 @@ def test_the_scheduler_says_how_it_ended_and_the_log_why(
         assert decision.mode == "auto"
     if (kind, outcome) == ("failed", "healthy"):
         assert decision.tell == "operator"
+
+
+@pytest.mark.parametrize(("own", "tell"), [(True, "nobody"), (False, "owner")], ids=["its-user", "somebody-else"])
+def test_who_cancelled_it_is_said_and_its_user_hears_if_it_was_another(tmp_path: Path, own: bool, tell: str) -> None:
+    ending = cancelled_by(ended("cancelled"), "ann", own=own)
+    decision = decide(report("nccl_timeout"), ran_on(A, B, ending=ending), cluster(), policy(tmp_path), NOW)
+    assert (decision.action.kind, decision.tell) == ("none", tell)
+    assert ("its user ann cancelled it" if own else "ann cancelled it, who is not its user") in decision.action.why
 
 
 BROKEN: dict[str, Any] = {"reason": "gpu_fell_off_bus", "nodes": (A,), "root": xid(79, A)}

@@ -704,6 +704,8 @@ def test_slurm_says_how_a_job_ended(cluster: real.Slurm, doors: str) -> None:
     assert ending("exit 0") == "completed"
     assert ending("exit 3") == "failed"
     assert told == "Slurm says FAILED (NonZeroExitCode, exit code 3)"
+    assert ending("srun sh -c 'exit 7'; exit 0") == "completed"
+    assert told == "Slurm says COMPLETED (a step ended with exit code 7)"
     assert ending("kill -9 $$") == "failed"
     assert told.endswith("signal 9)")
     assert ending("scancel $SLURM_JOB_ID; sleep 20") == "cancelled"

@@ -11,7 +11,7 @@ import re
 import pytest
 
 from service.acting.executors.executor import Order, Outcome, Problem
-from service.acting.executors.slurm import Job, Moved, Node, Slurm
+from service.acting.executors.slurm import Canceller, Job, Moved, Node, Slurm
 
 KEY = "0123456789abcdef0123456789abcdef"
 
@@ -69,6 +69,9 @@ class Controller:
 
     async def cancel(self, job_id: str) -> None:
         raise AssertionError("no order here cancels a job")
+
+    async def canceller(self, job: Job) -> Canceller | None:
+        raise AssertionError("no order here was cancelled")
 
     async def lacks(self) -> list[str]:
         return []
