@@ -165,8 +165,8 @@ class Commands:
             return None
         if (by := found[1]) is None or not job.uid:
             raise Unsupported
-        # Whose the job is, the accounting itself says rightly only after a while. Who has another number is not named: the names
-        # of this machine may be other people's.
+        # Whose the job is, the accounting itself says rightly only after a while. Who has another number is not named: names of
+        # this machine may be other people's.
         return Canceller(job.owner if by == job.uid else "root" if by == "0" else f"uid {by}", by == job.uid)
 
     # --- running
