@@ -21,6 +21,12 @@ last_word() {
     case $said in COMPLETING\ *) ;; *) printf '%s' "$said" ;; esac
 }
 
+# Whether slurmctld itself has found one of the job's nodes dead: then it says nothing else of a job that it has requeued.
+node_failed() {
+    timeout 5 sinfo --noheader --Node --states=down --nodes="${SLURM_JOB_NODELIST:-}" --format=%E 2>/dev/null |
+        grep -q -e '^Not responding' -e '^Node unexpectedly rebooted'
+}
+
 # SLURM_JOB_EXIT_CODE is the status of wait(2): the exit code is in its upper byte, the signal in its lower seven bits.
 tell() {
     local status=${SLURM_JOB_EXIT_CODE:-0} count=${SLURM_JOB_RESTART_COUNT:-0} state restarts how
@@ -30,8 +36,14 @@ tell() {
     case $state in
         '' ) ;;
         PENDING | REQUEUE* | CONFIGURING | RUNNING | SUSPENDED | SPECIAL_EXIT)
-            # If it was requeued while it ran, its count has grown already: this is the end of the attempt before.
-            if [ "$restarts" -eq "$count" ] && [ "$count" -gt 0 ]; then count=$((count - 1)) how='"state": "REQUEUED"'; fi ;;
+            # If it was requeued while it ran, its count has grown already: this is the end of the attempt before. If a node failed, it
+            # grows only now, and the status is 0.
+            if [ "$restarts" -eq "$count" ] && [ "$count" -gt 0 ]; then
+                count=$((count - 1)) how='"state": "REQUEUED"'
+            elif [ "$restarts" -gt "$count" ] && [ "$status" -eq 0 ]; then
+                how='"state": "REQUEUED"'
+            fi
+            if [ "$how" = '"state": "REQUEUED"' ] && node_failed; then how='"state": "NODE_FAIL"'; fi ;;
         COMPLETED | FAILED) how="$how, \"state\": \"$state\"" ;;
         *) if [ "$status" -ne 0 ]; then how="$how, \"state\": \"$state\""; else how="\"state\": \"$state\""; fi ;;
     esac

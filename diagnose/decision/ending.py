@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
 
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.knowledge.taxonomy import shipped_taxonomy
-from diagnose.report import Action, Diagnosis, Report
+from diagnose.report import Action, Diagnosis, Report, Suspects
 
 Kind = Literal["completed", "failed", "cancelled", "time_limit", "preempted", "node_failure", "out_of_memory"]
 
@@ -103,6 +104,8 @@ class Ending:
     """in the scheduler's words, for people"""
     by: Literal["owner", "other"] | None = None
     """who cancelled it; None: nobody did, or nobody knows who"""
+    nodes: tuple[str, ...] = ()
+    """the nodes that failed, if it says so"""
 
 
 def ending_of_slurm(state: str, reason: str = "", exit_code: str = "", of_steps: str = "") -> Ending | None:
@@ -115,6 +118,11 @@ def ending_of_slurm(state: str, reason: str = "", exit_code: str = "", of_steps:
         words.append(f"a step ended with {' and '.join(worse)}")
     told = f" ({', '.join(filter(None, words))})" if any(words) else ""
     return Ending(kind, f"Slurm says {state}{told}") if kind is not None else None
+
+
+def failed_nodes(ending: Ending, nodes: Sequence[str]) -> Ending:
+    """The ending, with the nodes of the job that the scheduler itself has found dead."""
+    return replace(ending, said=f"{ending.said}; {', '.join(nodes)} is down", nodes=tuple(nodes)) if nodes else ending
 
 
 def _told(exit_code: str) -> list[str]:
@@ -161,13 +169,17 @@ def joined(report: Report, ending: Ending | None) -> Report:
     if ending is None or (reason := _REASONS.get(ending.kind)) is None or not _gives_way(report, ending.kind, reason):
         return report
     before = report.diagnosis
+    same = before.reason == reason
+    named = list(ending.nodes)
     diagnosis = Diagnosis(
         category=shipped_taxonomy().category_of[reason],
         reason=reason,
         confidence=_CONFIDENCE,
         by="detector",
         summary=f"{_CANCELLED.get(ending.by or '', _SUMMARIES[ending.kind])} {ending.said}.",
-        root_cause=before.root_cause if before.reason == reason else None,
+        root_cause=before.root_cause if same else None,
+        suspects=Suspects(nodes=named) if named or not same else before.suspects,
+        culprits=named if named or not same else before.culprits,
         evidence=before.evidence,
         group=f"scheduler-{ending.kind}",
         phase=before.phase,

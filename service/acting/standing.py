@@ -87,8 +87,11 @@ class Asked:
         if isinstance(answer, Unconfirmed):
             return Standing(names, answer.why, believed=believed)
         owner = f"{self.project}/{answer.owner}" if answer.owner else self.project
-        # If a job went on since, nobody knows where it ran before: its log speaks against no node.
-        return Standing(names, None, owner, answer.subject, answer.nodes, believed if answer.nodes else (), answer.ending)
+        ending = answer.ending
+        if ending is not None:
+            believed = tuple(dict.fromkeys((*believed, *ending.nodes)))  # the scheduler's own word
+        # If a job went on since, and nobody knows where it ran before, its log speaks against no node.
+        return Standing(names, None, owner, answer.subject, answer.nodes, believed if answer.nodes else (), ending)
 
     def _may_accuse(self, node: str) -> bool:
         return self.claim.may_accuse(node) or (self.source is not None and kernel_of(self.source) == node)

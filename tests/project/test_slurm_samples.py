@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from tests.support import slurm as real
 from tests.support.box import Box
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(480)]
-SAMPLES = ("common.sh", "prolog.sh", "epilog.sh", "epilogslurmctld.sh")
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +29,7 @@ def cluster(box: Box) -> Iterator[real.Slurm]:
     if absent := real.missing():
         pytest.skip(f"not installed: {', '.join(absent)}")
 
-    def samples(folder: Path) -> list[str]:
-        """As they are, but for where the service is."""
-        for name in SAMPLES:
-            shutil.copy(ROOT / "deploy" / "slurm" / name, folder)
-        common = folder / "common.sh"
-        here = f"DIAGNOSE_URL={box.url}\nDIAGNOSE_RUN={folder}/run\nexport SLURM_CONF={folder}/slurm.conf\n"
-        common.write_text(here + common.read_text())
-        return [
-            f"Prolog={folder}/prolog.sh",
-            f"Epilog={folder}/epilog.sh",
-            f"EpilogSlurmctld={folder}/epilogslurmctld.sh",
-        ]
-
-    cluster = real.Slurm(more=samples)
+    cluster = real.Slurm(more=real.samples(box.url))
     try:
         yield cluster.start()
     finally:

@@ -19,7 +19,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.conftest import ROOT
+
 NODES = ("gpu-1", "gpu-2", "gpu-3")
+MEMORY = Path("/sys/fs/cgroup/memory")
+"""where version 1 of cgroups is"""
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmrestd", "scontrol", "setpriv")
 _ACCOUNTING = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacct")
 _START_S = 40.0
@@ -34,6 +38,28 @@ def missing(*, accounting: bool = False) -> list[str]:
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
+def samples(url: str, token: Path | None = None) -> Callable[[Path], list[str]]:
+    """The lines of slurm.conf for the scripts of ``deploy/slurm``: as they are, but for where the service is. ``token``: what
+    the controller's epilog sends.
+    """
+
+    def lines(folder: Path) -> list[str]:
+        for name in ("common.sh", "prolog.sh", "epilog.sh", "epilogslurmctld.sh"):
+            shutil.copy(ROOT / "deploy" / "slurm" / name, folder)
+        common = folder / "common.sh"
+        here = f"DIAGNOSE_URL={url}\nDIAGNOSE_RUN={folder}/run\nexport SLURM_CONF={folder}/slurm.conf\n"
+        if token is not None:
+            here += f': "${{DIAGNOSE_TOKEN_FILE:={token}}}"\n'
+        common.write_text(here + common.read_text())
+        return [
+            f"Prolog={folder}/prolog.sh",
+            f"Epilog={folder}/epilog.sh",
+            f"EpilogSlurmctld={folder}/epilogslurmctld.sh",
+        ]
+
+    return lines
+
+
 class Slurm:
     """One cluster."""
 
@@ -43,11 +69,13 @@ class Slurm:
         more: Callable[[Path], Sequence[str]] | None = None,
         *,
         accounting: bool = False,
+        memory_mb: int = 0,
     ) -> None:
-        """``more``: lines of slurm.conf, made when the folder is known; the last word on a parameter counts. ``accounting``:
-        with slurmdbd, and a database of its own.
+        """``more``: lines of slurm.conf, made when the folder is known, in the place of ours on the same parameter.
+        ``accounting``: with slurmdbd, and a database of its own. ``memory_mb``: of each node; cgroups give a job no more of it
+        than it asked for.
         """
-        self.accounting = accounting
+        self.accounting, self.memory_mb = accounting, memory_mb
         self._database = _free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="diagnose-slurm-", dir="/tmp"))
         self.folder.chmod(0o755)  # slurmrestd runs as nobody
@@ -98,7 +126,15 @@ class Slurm:
             "ReturnToService=1",
             "KillWait=1",
         ]
-        lines += [f"NodeName={name} NodeAddr=127.0.0.1 NodeHostname={here} Port={_free_port()} CPUs=1" for name in self.nodes]
+        memory = f" RealMemory={self.memory_mb}" if self.memory_mb else ""
+        if self.memory_mb:
+            more = ["TaskPlugin=task/cgroup", "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU_Memory", *more]
+            # What is beyond a job's memory cannot go to swap.
+            limits = "ConstrainRAMSpace=yes\nConstrainSwapSpace=yes\nAllowedSwapSpace=0\n"
+            (folder / "cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\n{limits}")
+        lines += [
+            f"NodeName={name} NodeAddr=127.0.0.1 NodeHostname={here} Port={_free_port()} CPUs=1{memory}" for name in self.nodes
+        ]
         lines.append(f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES State=UP")
         if self.accounting:
             port = _free_port()
@@ -109,7 +145,9 @@ class Slurm:
                 f"AccountingStoragePort={port}",
                 f"AccountingStoragePass={folder}/munge.socket",
             ]
-        self.configuration.write_text("\n".join([*lines, *more]) + "\n")
+        own = {line.partition("=")[0] for line in more}
+        kept = [line for line in lines if line.partition("=")[0] not in own]  # no parameter may be there twice
+        self.configuration.write_text("\n".join([*kept, *more]) + "\n")
 
     def _configure_accounting(self, port: int) -> None:
         folder = self.folder
@@ -177,10 +215,13 @@ class Slurm:
             self.start_accounting()
         self.start_controller()
         for name in self.nodes:
-            self._start(name, "slurmd", "-D", "-N", name)
+            self.start_node(name)
         self._until(lambda: self.run("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(self.nodes), "slurmd")
         self.start_rest()
         return self
+
+    def start_node(self, name: str) -> None:
+        self._start(name, "slurmd", "-D", "-N", name)
 
     def start_controller(self) -> None:
         self._start("slurmctld", "slurmctld", "-D")
@@ -199,6 +240,18 @@ class Slurm:
         process = self._running.pop(name)
         process.kill()
         process.wait(10)
+
+    def kill_node(self, name: str, job_id: str) -> None:
+        """The same, with all that runs of a job on that node alone."""
+        self.kill(name)
+        steps = [
+            pid
+            for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+            if _title(pid).startswith(f"slurmstepd: [{job_id}.")
+        ]
+        for pid in [*steps, *(one for step in steps for one in _below(step))]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def end(self, name: str) -> None:
         """As systemd does: it saves what it knows."""
@@ -221,6 +274,9 @@ class Slurm:
                 process.wait(10)
         self._running.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
+        for name in self.nodes if self.memory_mb else ():
+            with contextlib.suppress(OSError):
+                (MEMORY / f"slurm_{name}").rmdir()
 
     # --- what a person types
 
@@ -308,6 +364,22 @@ class Slurm:
         return "".join(
             (self.folder / f"{name}.out").read_text()[-1500:] for name in names if (self.folder / f"{name}.out").exists()
         )
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _below(pid: int) -> list[int]:
+    """All processes that it has started, and theirs."""
+    try:
+        found = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return [*found, *(one for child in found for one in _below(child))]
 
 
 def _free_port() -> int:

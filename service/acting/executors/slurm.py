@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from diagnose.decision.ending import Ending, cancelled_by, ending_of_slurm
+from diagnose.decision.ending import Ending, cancelled_by, ending_of_slurm, failed_nodes
 from service.acting.executors.claim import Confirmed, Unconfirmed
 from service.acting.executors.executor import (
     KINDS,
@@ -40,6 +40,8 @@ _OURS = "diagnose "
 _WITHOUT = " without "
 _OF_DAEMONS: Final = ("root", "slurm")
 """in whose name Slurm's own daemons end jobs"""
+FOUND_DEAD: Final = ("Not responding", "Node unexpectedly rebooted")
+"""slurmctld's own reasons for a node that is down"""
 _LOOKS = 3
 _ANOTHER_LOOK_S = 0.5
 _QUEUED: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
@@ -119,6 +121,14 @@ class Canceller:
     """the job's own user"""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the accounting says of one attempt of a job."""
+
+    state: str
+    nodes: tuple[str, ...]
+
+
 class Unsupported(Exception):
     """This door cannot do that. Another one may."""
 
@@ -159,6 +169,12 @@ class Door(Protocol):
 
     async def canceller(self, job: Job) -> Canceller | None:
         """Who cancelled a job; None: the accounting has not heard of its end yet. slurmctld itself does not say it."""
+
+    async def runs(self, job_id: str) -> tuple[Run, ...]:
+        """All attempts of a job that were begun, in order."""
+
+    async def down(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the nodes that Slurm itself has found dead. What a person has set down is none of them."""
 
     async def check(self) -> list[str]:
         """Why it is closed, or what the user may not do there."""
@@ -257,8 +273,9 @@ class Slurm:
             if (why := self._objection(order, job)) is not None:
                 return why
             if self._went_on(order, job):
-                return Confirmed(job.id, job.owner, ())
-            return Confirmed(job.id, job.owner, expand(job.nodes), ended)
+                return await self._before(order, job)
+            nodes = expand(job.nodes)
+            return Confirmed(job.id, job.owner, nodes, await self._with_nodes(ended, nodes))
         except Problem as problem:
             return Unconfirmed(problem.what, problem.may_retry or problem.state == "unknown")
 
@@ -275,6 +292,29 @@ class Slurm:
                 name = f"{found.name} (or Slurm itself)" if found.name in _OF_DAEMONS and not found.own else found.name
                 return cancelled_by(ended, name, own=found.own)
         return ended
+
+    async def _before(self, order: Order, job: Job) -> Confirmed:
+        """What was of an attempt after which the job went on: slurmctld has forgotten it, and only an accounting knows."""
+        nobody = Confirmed(job.id, job.owner, ())
+        try:
+            runs = await self._ask("ask the accounting", lambda door: door.runs(job.id))
+        except Problem:
+            return nobody
+        if order.attempt is None or not order.attempt <= len(runs) <= job.restarts + 1:
+            return nobody
+        run = runs[order.attempt - 1]
+        if order.claim is not None and order.claim.not_the_same(None, run.nodes) is not None:
+            return nobody
+        return Confirmed(job.id, job.owner, run.nodes, await self._with_nodes(ending_of_slurm(run.state), run.nodes))
+
+    async def _with_nodes(self, ended: Ending | None, nodes: tuple[str, ...]) -> Ending | None:
+        """If a node failed: which."""
+        if ended is None or ended.kind != "node_failure" or not nodes:
+            return ended
+        try:
+            return failed_nodes(ended, await self._ask("list nodes", lambda door: door.down(nodes)))
+        except Problem:
+            return ended
 
     def _check(self, order: Order, job: Job, isolate: Sequence[str]) -> None:
         """Raise Problem if Slurm does not confirm what the order rests on. An order that was begun was confirmed before."""

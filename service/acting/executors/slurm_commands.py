@@ -15,7 +15,8 @@ from pathlib import Path
 
 from service.acting.executors import processes
 from service.acting.executors.executor import Problem
-from service.acting.executors.slurm import Canceller, Job, Moved, Node, Unsupported
+from service.acting.executors.hostlist import expand
+from service.acting.executors.slurm import FOUND_DEAD, Canceller, Job, Moved, Node, Run, Unsupported
 
 _LARGEST = 1 << 20
 _UNKNOWN = ("Invalid job id specified", "Invalid node name specified", " not found")
@@ -153,14 +154,7 @@ class Commands:
         await self._run("scancel", job_id)
 
     async def canceller(self, job: Job) -> Canceller | None:
-        if self._program("sacct") is None or time.monotonic() < self._no_accounting_until:
-            raise Unsupported
-        words = "--noheader", "--parsable2", "--allocations", f"--jobs={job.id}", "--format=State"
-        try:
-            said = await self._run("sacct", *words, timeout_s=min(_ACCOUNTING_S, self._timeout_s))
-        except Problem:
-            self._no_accounting_until = time.monotonic() + _ACCOUNTING_AGAIN_S
-            raise Unsupported from None
+        said = await self._accounted(f"--jobs={job.id}", "--format=State")
         if (found := _CANCELLED.match(said)) is None:
             return None
         if (by := found[1]) is None or not job.uid:
@@ -168,6 +162,30 @@ class Commands:
         # Whose the job is, the accounting itself says rightly only after a while. Who has another number is not named: names of
         # this machine may be other people's.
         return Canceller(job.owner if by == job.uid else "root" if by == "0" else f"uid {by}", by == job.uid)
+
+    async def runs(self, job_id: str) -> tuple[Run, ...]:
+        said = await self._accounted("--duplicates", f"--jobs={job_id}", "--format=JobID,State,NodeList")
+        rows = [line.split("|") for line in said.splitlines()]
+        if any(len(row) != 3 or "+" in row[0] for row in rows):  # the parts of a heterogeneous job are no attempts
+            return ()
+        return tuple(Run(state.partition(" ")[0], expand(nodes)) for _, state, nodes in rows if nodes != "None assigned")
+
+    async def down(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        listed = f"--nodes={','.join(names)}"
+        said = await self._run("sinfo", "--all", "--noheader", "--Node", "--states=down", listed, "--format=%N|%E")
+        rows = (line.partition("|") for line in said.splitlines())
+        return tuple(dict.fromkeys(name for name, _, why in rows if name in names and why.startswith(FOUND_DEAD)))
+
+    async def _accounted(self, *words: str) -> str:
+        """What sacct says. Where it does not answer, it is not asked again for a while."""
+        if self._program("sacct") is None or time.monotonic() < self._no_accounting_until:
+            raise Unsupported
+        words = "--noheader", "--parsable2", "--allocations", *words
+        try:
+            return await self._run("sacct", *words, timeout_s=min(_ACCOUNTING_S, self._timeout_s))
+        except Problem:
+            self._no_accounting_until = time.monotonic() + _ACCOUNTING_AGAIN_S
+            raise Unsupported from None
 
     # --- running
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from service.acting.executors.executor import Problem
 from service.acting.executors.http import Server, secret
-from service.acting.executors.slurm import Canceller, Job, Node, Unsupported
+from service.acting.executors.slurm import FOUND_DEAD, Canceller, Job, Node, Run, Unsupported
 from service.net.client import Answer
 
 VERSIONS = ("v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38", "v0.0.37", "v0.0.36")
@@ -78,9 +78,19 @@ class Rest:
         return Node(str(found.get("name")), frozenset(states), str(found.get("reason") or ""))
 
     async def nodes(self) -> tuple[str, ...]:
+        return tuple(str(one["name"]) for one in await self._nodes())
+
+    async def down(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(
+            str(one["name"])
+            for one in await self._nodes()
+            if one["name"] in names and "DOWN" in _words(one.get("state")) and str(one.get("reason")).startswith(FOUND_DEAD)
+        )
+
+    async def _nodes(self) -> list[dict[str, Any]]:
         await self._negotiate()
         found = self._understood(await self._ask("GET", "/nodes"), "nodes").get("nodes")
-        return tuple(str(one["name"]) for one in found or [] if isinstance(one, dict) and one.get("name"))
+        return [one for one in found or [] if isinstance(one, dict) and one.get("name")]
 
     async def job(self, job_id: str) -> Job | None:
         await self._negotiate()
@@ -149,6 +159,9 @@ class Rest:
         if not by:
             raise Unsupported  # Slurm itself, or nobody knows
         return Canceller(by, by == job.owner)
+
+    async def runs(self, job_id: str) -> tuple[Run, ...]:
+        raise Unsupported  # its records do not say which is which attempt
 
     # --- speaking
 

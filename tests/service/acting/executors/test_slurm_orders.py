@@ -11,7 +11,7 @@ import re
 import pytest
 
 from service.acting.executors.executor import Order, Outcome, Problem
-from service.acting.executors.slurm import Canceller, Job, Moved, Node, Slurm
+from service.acting.executors.slurm import Canceller, Job, Moved, Node, Run, Slurm, Unsupported
 
 KEY = "0123456789abcdef0123456789abcdef"
 
@@ -72,6 +72,12 @@ class Controller:
 
     async def canceller(self, job: Job) -> Canceller | None:
         raise AssertionError("no order here was cancelled")
+
+    async def runs(self, job_id: str) -> tuple[Run, ...]:
+        raise Unsupported
+
+    async def down(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return ()
 
     async def lacks(self) -> list[str]:
         return []
