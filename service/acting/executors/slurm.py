@@ -44,6 +44,7 @@ FOUND_DEAD: Final = ("Not responding", "Node unexpectedly rebooted")
 """slurmctld's own reasons for a node that is down"""
 _LOOKS = 3
 _ANOTHER_LOOK_S = 0.5
+_ACCOUNTING_LOOKS = 12
 _QUEUED: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
 _ON: Final = frozenset({"RUNNING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"})
 _STOPPED: Final = frozenset({"SUSPENDED", "STOPPED"})
@@ -280,31 +281,40 @@ class Slurm:
             return Unconfirmed(problem.what, problem.may_retry or problem.state == "unknown")
 
     async def _with_canceller(self, job: Job, ended: Ending) -> Ending:
-        """slurmctld tells the accounting of an end a moment after it says it itself. Without an accounting nobody knows."""
-        for look in range(_LOOKS):
+        """Without an accounting nobody knows who it was."""
+        found = await self._accounted(lambda door: door.canceller(job))
+        if found is None:
+            return ended
+        name = f"{found.name} (or Slurm itself)" if found.name in _OF_DAEMONS and not found.own else found.name
+        return cancelled_by(ended, name, own=found.own)
+
+    async def _accounted(self, ask: Callable[[Door], Awaitable[T | None]]) -> T | None:
+        """slurmctld tells the accounting of an end some seconds after it says it itself. None: nobody knows."""
+        for look in range(_ACCOUNTING_LOOKS):
             if look:
                 await asyncio.sleep(_ANOTHER_LOOK_S)
             try:
-                found = await self._ask("ask the accounting", lambda door: door.canceller(job))
+                found = await self._ask("ask the accounting", ask)
             except Problem:
-                return ended
+                return None
             if found is not None:
-                name = f"{found.name} (or Slurm itself)" if found.name in _OF_DAEMONS and not found.own else found.name
-                return cancelled_by(ended, name, own=found.own)
-        return ended
+                return found
+        return None
 
     async def _before(self, order: Order, job: Job) -> Confirmed:
         """What was of an attempt after which the job went on: slurmctld has forgotten it, and only an accounting knows."""
-        nobody = Confirmed(job.id, job.owner, ())
-        try:
-            runs = await self._ask("ask the accounting", lambda door: door.runs(job.id))
-        except Problem:
-            return nobody
-        if order.attempt is None or not order.attempt <= len(runs) <= job.restarts + 1:
-            return nobody
-        run = runs[order.attempt - 1]
-        if order.claim is not None and order.claim.not_the_same(None, run.nodes) is not None:
-            return nobody
+        number = order.attempt
+
+        async def ended(door: Door) -> Run | None:
+            runs = await door.runs(job.id)
+            if number is None or len(runs) > job.restarts + 1:
+                raise Unsupported
+            run = runs[number - 1] if len(runs) >= number else None
+            return run if run is not None and run.state not in _ON else None
+
+        run = await self._accounted(ended)
+        if run is None or (order.claim is not None and order.claim.not_the_same(None, run.nodes) is not None):
+            return Confirmed(job.id, job.owner, ())
         return Confirmed(job.id, job.owner, run.nodes, await self._with_nodes(ending_of_slurm(run.state), run.nodes))
 
     async def _with_nodes(self, ended: Ending | None, nodes: tuple[str, ...]) -> Ending | None:
