@@ -744,3 +744,39 @@ def test_nodes_are_tested_in_an_allocation_before_the_job_starts_again(cluster: 
         until(lambda: service.get("/v1/nodes/gpu-1")["state"] == "isolated", service)
         assert service.get("/v1/nodes/gpu-1")["checks"][0]["result"] == "faulty"
         assert "DRAIN" in cluster.node("gpu-1")["State"]
+
+
+# The same of all nodes of the allocation, whatever Slurm chose beside the one that was asked for.
+ALL = """\
+good=; faulty=
+for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    srun --overlap --nodes=1 --ntasks=1 --nodelist=$node sh -c '[ "$SLURMD_NODENAME" != gpu-1 ]' &&
+        good="$good${good:+, }\\"$node\\"" || faulty="\\"$node\\""
+done
+verdict='"schema": "diagnose.nodecheck/1", "kind": "verdict", "rounds": 2'
+echo "{$verdict, \\"good\\": [$good], \\"faulty\\": [$faulty]}"
+"""
+NVLINK = "NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
+
+
+def test_a_node_that_one_weak_signal_speaks_against_is_tested_while_its_job_runs_elsewhere(
+    cluster: real.Slurm, tmp_path: Path
+) -> None:
+    (cluster.folder / "probe.sh").write_text(ALL)
+    command = "[salloc, --priority=TOP, --immediate=20, --exclusive, '--nodelist={nodes}', '--nodes={count}', --time=5, sh, "
+    policy = POLICY.replace("gpu_fell_off_bus", "nvlink_error").replace("40%}", "40%, checks_per_hour: 6}")
+    with recovering(cluster, tmp_path, policy, check=f"{{command: {command}{cluster.folder}/probe.sh]}}") as service:
+        job = cluster.submit('[ "${SLURM_RESTART_COUNT:-0}" = 0 ] && exit 3; exit 0')
+        assert cluster.wait(job, "FAILED")["NodeList"] == "gpu-1"
+        line = f"Mar 04 07:09:47 gpu-1 kernel: [812345.670] NVRM: Xid (PCI:0000:3b:00): 74, pid='<unknown>', {NVLINK}\n"
+        service.push(job, line.encode(), source="node:gpu-1/kernel", node="gpu-1")
+        service.end(job, 3)
+        action = until(lambda: ended(service, job), service)
+        assert (action["kind"], action["state"], action["avoid"]) == ("restart", "succeeded", ["gpu-1"])
+
+        until(lambda: service.get("/v1/nodes/gpu-1")["state"] == "isolated", service)
+        kinds = {one["kind"]: one for one in service.get("/v1/actions")["actions"]}
+        assert kinds["check"]["result"]["said"] == "gpu-1 was tested: faulty: gpu-1"
+        assert (kinds["isolate"]["nodes"], kinds["isolate"]["state"]) == (["gpu-1"], "succeeded")
+        assert "DRAIN" in cluster.node("gpu-1")["State"]
+        assert "gpu-1" not in cluster.wait(job, "COMPLETED")["NodeList"]
