@@ -24,7 +24,9 @@ _EACH: Final = 8
 _LOW: Final = 18
 """a terminal of fewer lines has none to leave empty"""
 _FAILURES: Final = 50
-_ACTS: Final = frozenset({"restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release", "check"})
+_ACTS: Final = frozenset(
+    {"restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release", "check", "hold"}
+)
 """what somebody can say yes to; the other kinds advise"""
 _CLEAR: Final = "\x1b[H\x1b[J"
 _POLL_S: Final = 0.2

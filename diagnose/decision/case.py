@@ -8,7 +8,7 @@ from diagnose.decision.action import key_of
 from diagnose.decision.bursts import Incident
 from diagnose.decision.clauses import MODES, Mode
 from diagnose.decision.history import Cluster, History
-from diagnose.decision.policy import JobClass, Policy
+from diagnose.decision.policy import HOLD, JobClass, Policy
 from diagnose.decision.recurrence import attempts_of
 from diagnose.decision.result import Decision, Limit, Step, Tell
 from diagnose.decision.signals import Signal
@@ -51,6 +51,8 @@ class Case:
         self.steps: list[Step] = []
         self.limits: list[Limit] = []
         self.decided_by = "usual"
+        self.holds = False
+        """besides the advice, its controller is kept from starting it again"""
         self.settled = False
         """nothing may be done about it any more"""
 
@@ -89,12 +91,13 @@ class Case:
             decided_by=self.decided_by,
             reasons=tuple(self.steps),
             limits=tuple(self.limits),
-            key=key_of(self.job, self.attempt, self.diagnosis.group, self.kind, self.nodes),
+            key=key_of(self.job, self.attempt, self.diagnosis.group, HOLD if self.holds else self.kind, self.nodes),
             made_at=self.now,
             job_class=self.job_class.name if self.job_class else None,
             not_before=self.not_before,
             avoid=tuple(self.avoid),
             isolate=tuple(self.isolate),
+            hold=self.holds,
             check=tuple(self.check),
             check_first=tuple(self.check_first),
             test=tuple(self.test),

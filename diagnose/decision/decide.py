@@ -24,8 +24,9 @@ from diagnose.decision.checkpoints import newest, stretch
 from diagnose.decision.clauses import MODES, Mode
 from diagnose.decision.ending import Ending, ending_of_log, joined, stopped_by_somebody
 from diagnose.decision.history import Checkpoint, Cluster, History, PastAction, PastAttempt
+from diagnose.decision.holding import OF_THE_JOB, controller
 from diagnose.decision.node import ended_well_beside_a_fault, node, radius
-from diagnose.decision.policy import CHECK, ISOLATE, Chosen, Policy
+from diagnose.decision.policy import CHECK, HOLD, ISOLATE, Chosen, Policy
 from diagnose.decision.policy_file import shipped_policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.recurrence import alike_at_startup, fruitless, same_place
@@ -35,7 +36,6 @@ from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.quantities import DAY_S, HOUR_S
 from diagnose.report import Report, RestartFrom
 
-_OF_THE_JOB: Final = frozenset({"fix_code", "fix_config"})
 _WHILE_RUNNING: Final = frozenset({"loss_anomaly", "hang"})
 _OF_MEMORY: Final = re.compile(r"memory|\boom\b|oom[-_]?kill|cgroup|bad_?alloc", re.IGNORECASE)
 _NEVER_DONE: Final = frozenset({"rejected", "withdrawn"})
@@ -73,7 +73,7 @@ def _usual(case: Case) -> None:
         case.nodes = list(dict.fromkeys(case.diagnosis.suspects.nodes))
     if kind == "rollback_and_skip":
         case.restart_from, case.skip = advised.restart_from, advised.skip_batches
-    case.tell = "owner" if kind in _OF_THE_JOB else "operator" if kind == "none" else "nobody"
+    case.tell = "owner" if kind in OF_THE_JOB else "operator" if kind == "none" else "nobody"
 
 
 def _scheduler(case: Case) -> None:
@@ -121,7 +121,7 @@ def _killed(case: Case) -> None:
             case.choose("killed", "none", why, tell="operator")
             case.wanted = "none"
         return
-    if case.settled or case.kind not in _OF_THE_JOB or not shipped_taxonomy().has(reason, "kills") or root is None:
+    if case.settled or case.kind not in OF_THE_JOB or not shipped_taxonomy().has(reason, "kills") or root is None:
         return
     told = [root.text, *(line.text for line in case.diagnosis.evidence)]
     proven = any(_OF_MEMORY.search(text) for text in told) or (ending is not None and ending.kind == "out_of_memory")
@@ -174,7 +174,8 @@ def _acted_already(case: Case) -> None:
         case.choose("acted-already", "none", "A person said no to an action for this attempt.", tell="nobody")
         case.hold("rejected", "a person said no", "start the job by hand; a new attempt gets its own decision")
         return
-    case.supersedes = tuple(one.key for one in mine if one.state in ("proposed", "approved"))
+    waits = [one for one in case.own if one.attempt == case.attempt and one.kind in (*RESTARTS, HOLD)]
+    case.supersedes = tuple(one.key for one in waits if one.state in ("proposed", "approved"))
 
 
 def _burst(case: Case) -> None:
@@ -198,7 +199,7 @@ def _burst(case: Case) -> None:
         change = f"fewer than {case.policy.bursts.jobs} jobs in {span(case.policy.bursts.within_s)}, or bursts in the policy"
         case.hold("circuit-breaker", f"incident {found.key}", change, where)
     # People get one message per incident: the first decision sends it.
-    if case.kind not in _OF_THE_JOB:
+    if case.kind not in OF_THE_JOB:
         case.tell = "operator" if found.first else "nobody"
 
 
@@ -392,6 +393,7 @@ def _on_whose_word(case: Case) -> None:
     _go_on_meanwhile(case)
     # An isolation without a restart needs the word that one with a restart needs, unless the policy has one for it.
     kind = "isolate_and_restart" if case.kind == ISOLATE and ISOLATE not in case.policy.modes else case.kind
+    kind = HOLD if case.holds else kind
     chosen = case.policy.mode_for(case.diagnosis.reason, kind, case.job_class)
     case.note("mode", f"{chosen.mode}, by {chosen.clause}", chosen.where)
     _narrow(case, chosen, kind)
@@ -429,7 +431,7 @@ def _at_most(case: Case, kind: str, *, by_confidence: bool = True) -> Mode:
 
 def _narrow(case: Case, chosen: Chosen, kind: str) -> None:
     case.mode = min(case.mode, chosen.mode, key=MODES.index)
-    if case.kind != ISOLATE and (case.settled or case.kind not in RESTARTS):
+    if case.kind != ISOLATE and not case.holds and (case.settled or case.kind not in RESTARTS):
         return
     if chosen.mode != "auto":
         said = "the policy only observes" if chosen.mode == "observe" else "the policy asks for a person's yes"
@@ -484,6 +486,7 @@ LOOKS: tuple[Callable[[Case], None], ...] = (
     _cool_down,
     _alarm,
     _test_first,
+    controller,
     _on_whose_word,
     _test_alone,
 )

@@ -41,6 +41,8 @@ from diagnose.decision.written import (
 
 ISOLATE, RELEASE, CHECK = "isolate", "release", "check"
 """decisions about a single node, besides the actions of the taxonomy: take it out, give it back, test it with others"""
+HOLD = "hold"
+"""what goes with the advice to mend the job: its controller is kept from starting it again"""
 
 
 @dataclass(frozen=True, slots=True)

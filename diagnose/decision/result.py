@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from diagnose.decision.clauses import Mode
-from diagnose.decision.policy import ISOLATE, RELEASE
+from diagnose.decision.policy import HOLD, ISOLATE, RELEASE
 from diagnose.diagnosis.detectors.course import duration
 from diagnose.report import Action
 
@@ -62,6 +62,8 @@ class Decision:
     """nodes to leave out of the restart, without isolating them"""
     isolate: tuple[str, ...] = ()
     """those of ``avoid`` whose isolation waits for a person, in an action of its own"""
+    hold: bool = False
+    """besides the advice, the job is held so that its controller does not start it again"""
     check: tuple[str, ...] = ()
     """nodes to test: the restart does not wait for those that it avoids"""
     check_first: tuple[str, ...] = ()
@@ -87,7 +89,12 @@ class Decision:
     @property
     def acts(self) -> bool:
         """Whether there is something for an executor to do."""
-        return self.action.kind in RESTARTS or self.action.kind in (ISOLATE, RELEASE)
+        return self.order in RESTARTS or self.order in (ISOLATE, RELEASE, HOLD)
+
+    @property
+    def order(self) -> str:
+        """What an executor is to do. The action may be advice for people."""
+        return HOLD if self.hold else self.action.kind
 
     def as_dict(self) -> dict[str, Any]:
         """The decision as JSON holds it."""
@@ -109,6 +116,7 @@ class Decision:
             "not_before": self.not_before,
             "avoid": list(self.avoid),
             "isolate": list(self.isolate),
+            "hold": self.hold,
             "check": list(self.check),
             "check_first": list(self.check_first),
             "test": list(self.test),

@@ -270,7 +270,7 @@ class Actions:
         if not decision.acts:
             return changed
         record = life.propose(
-            action_key, decision.job, decision.attempt, decision.action.kind, decision.mode, now, spans, decision.not_before
+            action_key, decision.job, decision.attempt, decision.order, decision.mode, now, spans, decision.not_before
         )
         action = decision.action
         start = action.restart_from.model_dump() if action.restart_from else None

@@ -78,7 +78,7 @@ class Asked:
 
     def order(self, decision: Decision) -> Order:
         """The order as it would be given."""
-        kind = decision.action.kind if decision.acts else "restart"
+        kind = decision.order if decision.acts else "restart"
         nodes = tuple(decision.action.nodes)
         return Order("", kind, self.job, self.attempt, self.labels, nodes, claim=self.claim, last_seen=self.last_seen)
 

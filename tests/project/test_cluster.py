@@ -93,7 +93,8 @@ class Api:
         return [self.apply(one) for one in documents]
 
     def may(self, account: str, verb: str, resource: str, namespace: str = "", group: str = "") -> bool:
-        wanted = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
+        resource, _, part = resource.partition("/")
+        wanted = {"verb": verb, "resource": resource, "subresource": part, "namespace": namespace, "group": group}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -121,7 +122,9 @@ def test_the_chart_is_taken_and_a_second_time_changes_nothing(api: Api, values: 
     assert [api.apply(one) for one in documents] == first
 
 
-@pytest.mark.parametrize("name", ["diagnose.yaml", "executor.yaml", "executor-conditions.yaml", "network-policies.yaml"])
+@pytest.mark.parametrize(
+    "name", ["diagnose.yaml", "executor.yaml", "executor-conditions.yaml", "executor-holds.yaml", "network-policies.yaml"]
+)
 def test_the_manifests_are_taken(api: Api, name: str) -> None:
     """The example of a job is newer than this server: indexed jobs came with 1.24."""
     for document in yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text()):
@@ -142,10 +145,17 @@ def test_the_chart_gives_the_rights_to_act_in_its_namespaces_and_nowhere_else(ap
             assert api.may(ACCOUNT, verb, "jobs", namespace, "batch"), (namespace, verb)
     assert api.may(ACCOUNT, "patch", "nodes")
     assert api.may(ACCOUNT, "create", "configmaps", "ops")
+    assert api.may(ACCOUNT, "patch", "nodes/status")
+    assert api.may(ACCOUNT, "patch", "pods/status", "ml")
+    assert api.may(ACCOUNT, "patch", "workloads", "vision", "kueue.x-k8s.io")
     for wanted in (
         ("delete", "jobs", "other", "batch"),
         ("list", "jobs", "ml", "batch"),
         ("delete", "nodes"),
+        ("update", "nodes/status"),
+        ("patch", "pods", "ml"),
+        ("patch", "pods/status", "other"),
+        ("delete", "workloads", "ml", "kueue.x-k8s.io"),
         ("delete", "pods", "ml"),
         ("create", "pods", "ml"),
         ("get", "secrets", "ml"),

@@ -155,6 +155,14 @@ _VOLCANO = _closed(
         },
     }
 )
+_WORKLOAD = _closed(
+    {
+        "active": {"type": "boolean"},
+        "podSets": {"type": "array"},
+        "priority": {"type": "integer"},
+        "queueName": {"type": "string"},
+    }
+)
 _RBAC = "api.rbac.v1"
 _JOB_FIXED = (("spec", "template"), ("spec", "selector"), ("spec", "completions"), ("spec", "completionMode"))
 SERVED: dict[tuple[str, str, str], Served] = {
@@ -177,6 +185,9 @@ SERVED: dict[tuple[str, str, str], Served] = {
     ("kubeflow.org", "v1", "tfjobs"): _kubeflow("TFJob", "tfReplicaSpecs"),
     ("batch.volcano.sh", "v1alpha1", "jobs"): Served("Job", True, _custom("Job", "batch.volcano.sh/v1alpha1", _VOLCANO)),
     ("jobset.x-k8s.io", "v1alpha2", "jobsets"): Served("JobSet", True, _trainer("JobsetV1alpha2JobSet")),
+    ("kueue.x-k8s.io", "v1beta1", "workloads"): Served(
+        "Workload", True, _custom("Workload", "kueue.x-k8s.io/v1beta1", _WORKLOAD)
+    ),
     ("trainer.kubeflow.org", "v1alpha1", "trainjobs"): Served("TrainJob", True, _trainer("TrainerV1alpha1TrainJob")),
 }
 

@@ -90,7 +90,7 @@ class Real:
         )
         self._until(self._ready)
         for group, version, plural in SERVED:
-            if ("." in group and not group.endswith("k8s.io")) or group == "jobset.x-k8s.io":
+            if ("." in group and not group.endswith("k8s.io")) or group.endswith(".x-k8s.io"):
                 self._define(group, version, plural)
         self.kubeconfig.write_text(
             json.dumps(

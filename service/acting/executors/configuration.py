@@ -219,6 +219,7 @@ def _kubernetes(options: Options) -> Executor:
             patience_s=options.seconds("wait", found.patience_s),
         ),
         ways,
+        hold=options.flag("hold"),
     )
 
 
@@ -257,5 +258,5 @@ TYPES: Final[Mapping[str, Type]] = {  # one per line, so that a new type is one 
     "slurm": Type(("slurmrestd", "commands"), _slurm),
     "webhook": Type(("url", "secret_file", "secret_env", "networks", "timeout"), _webhook),
     "command": Type(("command", "timeout", "repeatable"), _command, repeatable=False),
-    "kubernetes": Type(("url", "token_file", "namespace", "namespaces", "wait", "isolate_by", *SERVER), _kubernetes),
+    "kubernetes": Type(("url", "token_file", "namespace", "namespaces", "wait", "isolate_by", "hold", *SERVER), _kubernetes),
 }

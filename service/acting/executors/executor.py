@@ -24,6 +24,8 @@ RESTARTS: Final = frozenset({"restart", "isolate_and_restart", "rollback_and_ski
 TAKES_OUT: Final = frozenset({"isolate", "isolate_and_restart"})
 CHECK: Final = "check"
 """test the nodes of the order: the dispatcher does that with the site's program, whatever the executor's type"""
+HOLD: Final = "hold"
+"""keep a job's controller from starting it again: only where there is such a controller"""
 KINDS: Final = RESTARTS | {"isolate", "release"}
 State = Literal["succeeded", "failed", "unknown"]
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")

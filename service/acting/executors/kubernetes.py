@@ -23,10 +23,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from service.acting.executors import kubernetes_endings as endings
+from service.acting.executors import kubernetes_holds as holds
 from service.acting.executors import kubernetes_jobs as jobs
 from service.acting.executors import kubernetes_nodes as nodes
 from service.acting.executors.claim import Confirmed, Unconfirmed
-from service.acting.executors.executor import KINDS, MOST_AVOIDED, RESTARTS, TAKES_OUT, Order, Outcome, Problem, node_names
+from service.acting.executors.executor import (
+    HOLD,
+    KINDS,
+    MOST_AVOIDED,
+    RESTARTS,
+    TAKES_OUT,
+    Order,
+    Outcome,
+    Problem,
+    node_names,
+)
 from service.acting.executors.kubernetes_api import Api, Object, Place, Refusal, Settings, Sleep
 from service.acting.executors.kubernetes_jobs import Kind, annotation, at, mapping, uid
 
@@ -73,19 +84,20 @@ class _Job:
 class Kubernetes:
     """The executor."""
 
-    kinds = KINDS
-
     def __init__(
         self,
         settings: Settings,
         ways: nodes.Ways = _CORDON_AND_TAINT,
         *,
+        hold: bool = False,
         sleep: Sleep = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        """``ways``: by what nodes are isolated."""
+        """``ways``: by what nodes are isolated. ``hold``: whether it may keep controllers from starting hopeless jobs again."""
         self.ways = ways
-        self._settings, self._sleep, self._clock = settings, sleep, clock
+        self.kinds = KINDS | {HOLD} if hold else KINDS
+        self._settings, self._sleep, self._clock, self._now = settings, sleep, clock, now
         self._api = Api(settings, sleep)
 
     async def check(self) -> list[str]:
@@ -103,12 +115,12 @@ class Kubernetes:
         out: list[str] = []
         dry_run = dry_run or self._settings.dry_run
         try:
-            if order.kind not in KINDS:
-                raise Problem(f"the Kubernetes executor cannot carry out {order.kind[:40]!r}")
+            if order.kind not in self.kinds:
+                raise Problem(f"this Kubernetes executor does not carry out {order.kind[:40]!r}")
             for name in node_names(order.nodes):
                 if annotation(await self._known_node(name), nodes.ISOLATED_BY) == order.key:
                     out.append(name)
-            job = await self._known_job(order) if order.kind in RESTARTS else None
+            job = await self._known_job(order) if order.kind in (*RESTARTS, HOLD) else None
             if job is not None:
                 await self._check(order, job, [name for name in order.nodes if name not in out])
             away = order.avoid if self.ways.keep_off else (*order.avoid, *order.nodes)
@@ -119,7 +131,9 @@ class Kubernetes:
                 for name in node_names(order.nodes):
                     if await self._turn(order, name, done, dry_run) and name not in out:
                         out.append(name)
-            if job is not None:
+            if job is not None and order.kind == HOLD:
+                done.append(await self._hold(order, job, dry_run))
+            elif job is not None:
                 await self._restart(order, job, hosts, done, dry_run)
         except Problem as problem:
             return problem.outcome(done, out)
@@ -163,7 +177,10 @@ class Kubernetes:
 
     async def _pods(self, order: Order, job: _Job) -> list[Object]:
         """The pods of a job that has not gone on since."""
-        if job.seen is None or _went_on(order, job):
+        return [] if job.seen is None or _went_on(order, job) else await self._all_pods(job)
+
+    async def _all_pods(self, job: _Job) -> list[Object]:
+        if job.seen is None:
             return []
         since, pods = jobs.made(job.seen) or 0.0, Place("", "v1", "pods", job.place.namespace)
         found = [pod async for pod in self._api.listed(pods, f"{job.kind.pods}={job.place.name}")]
@@ -366,6 +383,13 @@ class Kubernetes:
             return
         await self._remake(order, job, hosts, done, dry_run)
 
+    async def _hold(self, order: Order, job: _Job, dry_run: bool) -> str:
+        if job.seen is None or job.anew:
+            return f"{job.shown} was made anew since: it is not the one that failed"
+        kueue = next(iter((await self._served()).get(holds.KUEUE, [])), None)
+        by = holds.Holds(self._api, self._change, self._now)
+        return await by.hold(order, job.kind, job.place, job.seen, await self._all_pods(job), kueue, dry_run)
+
     async def _resume(self, order: Order, job: _Job, done: list[str], dry_run: bool) -> bool:
         """Suspend the job and resume it. False if the server does not know how."""
         way = job.kind.suspend
@@ -564,6 +588,9 @@ class Kubernetes:
                         yield Place(kind.group, version, kind.plural, namespace), verb
         for namespace in self._settings.namespaces or (None,):
             yield Place("", "v1", "pods", namespace), "list"
+        if HOLD in self.kinds:
+            kueue = next(iter(served.get(holds.KUEUE, [])), None)
+            yield from holds.needed(kueue, self._settings.namespaces or (None,))
 
     async def _denied(self, place: Place, verb: str) -> list[str]:
         attributes = {"group": place.group, "resource": place.plural, "verb": verb}
@@ -609,7 +636,8 @@ def _begun(order: Order, job: _Job) -> bool:
     """Whether this order is under way, or done."""
     if job.noted is not None or job.seen is None:
         return True
-    return order.key in (annotation(job.seen, jobs.RESTARTED_BY), annotation(job.seen, jobs.SUSPENDED_BY))
+    marks = (jobs.RESTARTED_BY, jobs.SUSPENDED_BY, jobs.HELD_BY)
+    return order.key in [annotation(job.seen, mark) for mark in marks]
 
 
 def _went_on(order: Order, job: _Job) -> bool:

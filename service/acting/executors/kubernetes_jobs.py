@@ -18,11 +18,15 @@ from service.acting.executors.kubernetes_api import Object, Place
 RESTARTED_BY: Final = "diagnose/restarted-by"
 RESTARTED_WHY: Final = "diagnose/restarted-why"
 SUSPENDED_BY: Final = "diagnose/suspended-by"
+HELD_BY: Final = "diagnose/held-by"
+HELD_WHY: Final = "diagnose/held-why"
+HOPELESS: Final = "diagnose/hopeless"
+"""a condition of a failed pod, for rules of podFailurePolicy"""
 ATTEMPT: Final = "diagnose/attempt"
 """set on the job and as a label of its pods, so that their output is known to belong to the next attempt
 (rules/identity.yaml)
 """
-_OURS: Final = (RESTARTED_BY, RESTARTED_WHY, SUSPENDED_BY)
+_OURS: Final = (RESTARTED_BY, RESTARTED_WHY, SUSPENDED_BY, HELD_BY, HELD_WHY)
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
 """this label has the name of a pod's TrainJob"""
@@ -201,6 +205,29 @@ def controller(thing: Object) -> Object | None:
     """The object that made it and controls it."""
     owners = at(thing, "metadata", "ownerReferences")
     return next((one for one in (owners if isinstance(owners, list) else []) if at(one, "controller") is True), None)
+
+
+def fails_by_itself(kind: Kind, thing: Object) -> bool:
+    """Whether its own podFailurePolicy fails it as soon as one of its failed pods is said to be hopeless. The first rule that
+    matches counts, so that one must be the first.
+    """
+    if kind.group == "batch":
+        jobs: list[Any] = [thing]
+    elif kind.name == "JobSet":
+        listed = at(thing, "spec", "replicatedJobs")
+        jobs = [at(one, "template") for one in (listed if isinstance(listed, list) else [])]
+    else:
+        return False
+    return bool(jobs) and all(_begins_with_ours(at(one, "spec", "podFailurePolicy", "rules")) for one in jobs)
+
+
+def _begins_with_ours(rules: Any) -> bool:
+    first = rules[0] if isinstance(rules, list) and rules else None
+    patterns = at(first, "onPodConditions")
+    return at(first, "action") == "FailJob" and any(
+        at(one, "type") == HOPELESS and at(one, "status") in (None, "True")
+        for one in (patterns if isinstance(patterns, list) else [])
+    )
 
 
 # --- how it is made again

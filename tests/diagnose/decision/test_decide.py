@@ -1148,6 +1148,61 @@ def test_the_questions_are_asked_in_the_order_of_the_page() -> None:
     assert set(shipped_taxonomy().actions) >= RESTARTS
 
 
+# --- held, so that its controller does not start it again ------------------------------------------------------------------------
+
+HOLDS = "modes: {hold: auto}\n"
+OF_KUBERNETES = History(labels={"namespace": "ml"})
+OVER = Ending("failed", "Kubernetes says that Job ml/llama failed")
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "history", "mode"),
+    [
+        pytest.param(HOLDS, report("key_error"), OF_KUBERNETES, "auto", id="hopeless"),
+        pytest.param("modes: {hold: approve}\n", report("key_error"), OF_KUBERNETES, "approve", id="with-a-yes"),
+        pytest.param("", report("key_error"), OF_KUBERNETES, None, id="off-unless-it-is-named"),
+        pytest.param(HOLDS, report("key_error", confidence=0.5), OF_KUBERNETES, "approve", id="not-sure"),
+        pytest.param(HOLDS, report("key_error"), replace(OF_KUBERNETES, unconfirmed="x"), "approve", id="not-confirmed"),
+        pytest.param(HOLDS, report("key_error"), History(subject="jobs.batch/ml/llama"), "auto", id="by-the-servers-word"),
+        pytest.param(HOLDS, report("key_error"), History(), None, id="no-controller"),
+        pytest.param(HOLDS, report("key_error"), History(subject="8812", labels={"namespace": "x"}), None, id="slurm"),
+        pytest.param(HOLDS, report("key_error"), replace(OF_KUBERNETES, ending=OVER), None, id="it-is-over"),
+        pytest.param(HOLDS, report("ecc_error"), OF_KUBERNETES, None, id="a-machines-fault"),
+        pytest.param(HOLDS, report("unknown"), OF_KUBERNETES, None, id="nobody-knows"),
+        pytest.param(
+            "classes: [{name: a, match: {job: 'j*'}, modes: {hold: auto}}]\n",
+            report("key_error"),
+            OF_KUBERNETES,
+            "auto",
+            id="of-a-class",
+        ),
+    ],
+)
+def test_a_hopeless_job_is_held(tmp_path: Path, text: str, given: Report, history: History, mode: str | None) -> None:
+    decision = decide(given, history, cluster(), policy(tmp_path, text), NOW)
+    assert decision.hold is (mode is not None)
+    if mode is not None:
+        assert (decision.order, decision.mode, decision.acts) == ("hold", mode, True)
+        assert (decision.action.kind, decision.tell) == ("fix_code", "owner"), "the advice stays"
+
+
+def test_a_job_that_fails_alike_at_every_start_is_held_too(tmp_path: Path) -> None:
+    history = replace(OF_KUBERNETES, attempts=(failed(1, "value_error"), failed(2, "value_error")))
+    given = report("value_error", attempt=3, phase="start-up", advised="restart")
+    first = decide(
+        report("value_error", phase="start-up", advised="restart"), OF_KUBERNETES, cluster(), policy(tmp_path, HOLDS), NOW
+    )
+    again = decide(given, history, cluster(), policy(tmp_path, HOLDS), NOW)
+    assert (first.order, again.order, again.action.kind) == ("restart", "hold", "fix_config")
+
+
+@pytest.mark.parametrize("state", ["proposed", "approved"])
+def test_a_hold_that_the_diagnosis_no_longer_calls_for_is_withdrawn(tmp_path: Path, state: str) -> None:
+    history = replace(OF_KUBERNETES, actions=(done("hold", 1, state=state),))
+    decision = decide(report("ecc_error"), history, cluster(), policy(tmp_path, HOLDS), NOW)
+    assert (decision.hold, decision.supersedes) == (False, ("job-1-hold",))
+
+
 # --- tested before it starts again ---------------------------------------------------------------------------------------------
 
 TEST_FIRST = "actions: {nccl_timeout: {check_nodes: true}, ecc_error: {check_nodes: true}, import_error: {check_nodes: true}}\n"

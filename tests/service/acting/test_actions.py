@@ -165,6 +165,31 @@ def test_a_restart_goes_on_while_the_isolation_waits_for_its_yes(store: Store, t
     assert [row["kind"] for row in desk.rows()] == ["isolate", "restart"], "who said no is not asked again"
 
 
+def test_a_hopeless_job_is_held_where_the_policy_says_so_and_the_advice_stays(store: Store, tmp_path: Path) -> None:
+    desk = Desk(store, policy(tmp_path, "modes: {hold: approve}"))
+    opened = failed(desk, made=of_the_code())
+    named = update(tables.jobs).where(tables.jobs.c.name == "a").values(labels={"namespace": "ml"})
+    store.write(lambda connection: connection.execute(named))
+
+    desk.decide()
+
+    (row,) = desk.rows()
+    assert (row["kind"], row["state"], row["nodes"]) == ("hold", "proposed", [])
+    found = store.read(lambda connection: stored.decision_of(connection, opened.attempt_id))
+    assert found is not None
+    assert (found["action"]["kind"], found["hold"], found["key"]) == ("fix_code", True, row["key"])
+    desk.run(desk.actions.approve(row["id"], "ann", OPERATOR))
+    taken = desk.run(desk.actions.claim_next("x", ["hold"]))
+    assert taken is not None
+    assert (taken.order["kind"], taken.order["job"]) == ("hold", "a")
+    desk.run(desk.actions.begin(taken.id, "x", taken.fence))
+    desk.run(desk.actions.finish(taken.id, "x", taken.fence, True, "held"))
+    desk.clock.now += 60
+    failed(desk, lsn=2, made=of_the_code())
+    desk.decide()
+    assert [(one["kind"], one["state"]) for one in desk.rows()] == [("hold", "succeeded")], "once for each attempt"
+
+
 def test_what_became_of_the_job_stands_with_the_action(desk: Desk) -> None:
     def shown() -> Any:
         found = desk.store.read(lambda connection: pages.actions.action(connection, action["id"]))

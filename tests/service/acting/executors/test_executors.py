@@ -187,6 +187,9 @@ def test_ways_to_isolate_are_read(tmp_path: Path) -> None:
     (own,) = load(write(tmp_path, CLUSTER.format(told)))
     assert isinstance(own.executor, Kubernetes)
     assert own.executor.ways == Ways(False, True, {"example.com/broken": "true"}, "example.com/DiagnoseIsolated")
+    assert "hold" not in own.kinds
+    (own,) = load(write(tmp_path, CLUSTER.format("[taint], hold: true")))
+    assert own.kinds == KINDS | {"hold"}
 
 
 @pytest.mark.parametrize(

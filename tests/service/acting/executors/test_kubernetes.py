@@ -42,6 +42,7 @@ PYTORCH = "/apis/kubeflow.org/v1/namespaces/ml/pytorchjobs"
 VOLCANO = "/apis/batch.volcano.sh/v1alpha1/namespaces/ml/jobs"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets"
 TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ml/trainjobs"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta1/namespaces/ml/workloads"
 NOTES = "/api/v1/namespaces/diagnose/configmaps"
 PODS = "/api/v1/namespaces/ml/pods"
 POD = {
@@ -120,9 +121,12 @@ class Cluster:
             f"/api/v1/namespaces/{namespace}/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         )
 
-    def executor(self, *, ways: Ways = CORDON_AND_TAINT, **more: Any) -> Kubernetes:
+    def executor(
+        self, *, ways: Ways = CORDON_AND_TAINT, hold: bool = False, now: Callable[[], float] = time.time, **more: Any
+    ) -> Kubernetes:
         settings = {"namespaces": ("ml",), "timeout_s": 10.0, "patience_s": 5.0, **more}
-        return Kubernetes(Settings(self.server.url, ca=self.ca, token_file=self.token, **settings), ways, sleep=self._sleep)
+        found = Settings(self.server.url, ca=self.ca, token_file=self.token, **settings)
+        return Kubernetes(found, ways, hold=hold, sleep=self._sleep, now=now)
 
     async def _sleep(self, seconds: float) -> None:
         if self.hook is not None:
@@ -135,7 +139,7 @@ class Cluster:
     def clean(self) -> None:
         """Until nothing is left: controllers take their time."""
         self.hook = None
-        kinds = (TRAINJOBS, JOBSETS, PYTORCH, VOLCANO, JOBS, PODS)
+        kinds = (TRAINJOBS, JOBSETS, PYTORCH, VOLCANO, JOBS, PODS, WORKLOADS)
         paths = (*kinds, *(path.replace("/ml/", "/lab/") for path in kinds), "/api/v1/nodes")
         notes = [f"{NOTES}/{one}" for one in self._listed(NOTES) if one.startswith("restart-")]
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background", "gracePeriodSeconds": 0}
@@ -160,7 +164,7 @@ class Cluster:
         return found
 
 
-RIGHTS = ("executor.yaml", "executor-conditions.yaml")
+RIGHTS = ("executor.yaml", "executor-conditions.yaml", "executor-holds.yaml")
 
 
 def furnish(cluster: Cluster, rights: tuple[str, ...] = RIGHTS) -> None:
@@ -1641,3 +1645,234 @@ def test_a_mistake_in_the_file_is_said_with_its_line(
     assert says in f"{raised.value} {raised.value.remedy}"
     assert raised.value.where
     assert "executors.yaml:2" in raised.value.where
+
+
+# --- hopeless jobs
+
+
+def held(order: str = KEY, **more: Any) -> Order:
+    return Order(order, "hold", "ml.llama", 1, **{"why": "KeyError: 'shard'", **more})
+
+
+def hold(cluster: Cluster, order: Order | None = None, dry_run: bool = False) -> Outcome:
+    return cluster.carry_out(order or held(), by=cluster.executor(hold=True), dry_run=dry_run)
+
+
+def suspendable(cluster: Cluster) -> list[tuple[str, Callable[[], Object], tuple[str, ...]]]:
+    """This server's: an old one does not know the switch of Jobs."""
+    found: list[Any] = [
+        (JOBSETS, jobset, ("suspend",)),
+        (TRAINJOBS, trainjob, ("suspend",)),
+        (PYTORCH, pytorch, ("runPolicy", "suspend")),
+    ]
+    return [*found, (JOBS, job, ("suspend",))] if cluster.server.suspends else found
+
+
+def test_a_hopeless_job_is_suspended_once_and_let_go_by_a_person(cluster: Cluster) -> None:
+    for path, body, way in suspendable(cluster):
+        before = cluster.make(path, body())
+        if path == JOBSETS:
+            cluster.status(f"{path}/llama", {"restarts": 1, "replicatedJobsStatus": [{"active": 1}]})
+
+        outcome = hold(cluster)
+
+        after, shown = cluster.there(f"{path}/llama"), f"{before['kind']} ml/llama"
+        assert (outcome.state, outcome.what.partition(";")[0]) == ("succeeded", f"held {shown}"), outcome
+        assert (uid(after), of(after, way)) == (uid(before), True)
+        notes = after["metadata"]["annotations"]
+        assert notes["diagnose/held-by"] == KEY
+        assert notes["diagnose/held-why"] == f"diagnose {KEY}: job ml.llama, attempt 1: KeyError: 'shard'"
+        assert hold(cluster).what == f"{shown} was held by this order"
+        assert hold(cluster, held("e" * 32, why="again")).what == f"{shown} was held before"
+        assert cluster.there(f"{path}/llama")["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+
+        # The way that it says leads back.
+        _, patch = outcome.what.rsplit(" -p ", 1)
+        cluster.patch(f"{path}/llama", json.loads(patch.strip("'")))
+        assert of(cluster.there(f"{path}/llama"), way) is False
+        again = hold(cluster, held("f" * 32))
+        assert again.what == f"{shown} was held before, and somebody let it go: it was left alone"
+        assert of(cluster.there(f"{path}/llama"), way) is False
+        cluster.clean()
+
+
+def test_what_is_made_anew_is_not_held_any_more(cluster: Cluster) -> None:
+    cluster.make(JOBSETS, jobset())
+    hold(cluster)
+    cluster.end(f"{JOBSETS}/llama")
+
+    cluster.carry_out(restart())
+
+    after = cluster.there(f"{JOBSETS}/llama")
+    assert "diagnose/held-by" not in after["metadata"]["annotations"]
+
+
+def test_a_server_that_cannot_suspend_says_so(cluster: Cluster) -> None:
+    before = cluster.server.suspends
+    if isinstance(cluster.server, Fake):
+        cluster.server.suspends = False
+    try:
+        made = cluster.make(JOBS, job())
+        outcome = hold(cluster)
+    finally:
+        if isinstance(cluster.server, Fake):
+            cluster.server.suspends = before
+    assert (outcome.state, outcome.may_retry) == ("failed", False)
+    assert "cannot be suspended by this server" in outcome.what
+    assert cluster.there(f"{JOBS}/llama")["metadata"].get("annotations") == made["metadata"]["annotations"]
+
+
+def test_a_volcano_job_has_no_switch(cluster: Cluster) -> None:
+    cluster.make(VOLCANO, volcano())
+    outcome = hold(cluster)
+    assert (outcome.state, "no switch to suspend it" in outcome.what) == ("failed", True)
+
+
+@pytest.mark.parametrize("ended", ["Failed", "Completed"])
+def test_a_job_that_is_over_is_not_held(cluster: Cluster, ended: str) -> None:
+    cluster.make(JOBSETS, jobset())
+    cluster.end(f"{JOBSETS}/llama", ended)
+    assert hold(cluster).what == "JobSet ml/llama has ended: its controller does not start it again"
+    assert of(cluster.there(f"{JOBSETS}/llama"), ("suspend",)) is not True
+
+
+def test_a_job_that_was_submitted_again_is_not_held(cluster: Cluster) -> None:
+    cluster.make(JOBSETS, jobset())
+    outcome = hold(cluster, held(last_seen=time.time() - 3600))
+    assert outcome.what == "JobSet ml/llama was made anew since: it is not the one that failed"
+    assert of(cluster.there(f"{JOBSETS}/llama"), ("suspend",)) is not True
+
+
+def test_a_job_that_we_have_restarted_since_is_not_held(cluster: Cluster) -> None:
+    body = jobset()
+    body["metadata"]["annotations"] = {"diagnose/attempt": "2"}
+    cluster.make(JOBSETS, body)
+    assert hold(cluster).what == "JobSet ml/llama was restarted since: it is at attempt 2"
+
+
+@pytest.mark.parametrize(("minutes", "left_alone"), [(1, False), (30, True)])
+def test_an_attempt_that_runs_for_long_since_is_left_alone(cluster: Cluster, minutes: int, left_alone: bool) -> None:
+    """Its controller was quicker. The failure comes back soon, or it was not hopeless."""
+    cluster.make(JOBSETS, jobset())
+    cluster.pod("llama-node-0", "gpu-1", {"jobset.sigs.k8s.io/jobset-name": "llama"})
+    ended = time.time() + 5
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ended + 10))
+    cluster.status(f"{PODS}/llama-node-0", {"phase": "Running", "startTime": began})
+    executor = cluster.executor(hold=True, now=lambda: ended + 10 + 60 * minutes)
+
+    outcome = cluster.carry_out(held(last_seen=ended), by=executor)
+
+    assert ("and was left alone" in outcome.what) is left_alone, outcome
+    assert (of(cluster.there(f"{JOBSETS}/llama"), ("suspend",)) is True) is not left_alone
+
+
+def test_of_a_job_of_kueue_the_workload_is_deactivated(cluster: Cluster) -> None:
+    made = cluster.make(JOBSETS, jobset())
+    others = cluster.make(JOBSETS, jobset("other"))
+    for name, whose in (("jobset-llama", made), ("jobset-other", others)):
+        labels = {"kueue.x-k8s.io/job-uid": uid(whose)}
+        metadata = {"name": name, "labels": labels}
+        spec = {"queueName": "gpus", "active": True, "podSets": []}
+        cluster.make(
+            WORKLOADS, {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": metadata, "spec": spec}
+        )
+
+    told, outcome = hold(cluster, dry_run=True), hold(cluster)
+
+    workload = cluster.there(f"{WORKLOADS}/jobset-llama")
+    assert told.what == f"would have: {outcome.what}"
+    assert outcome.what.partition(";")[0] == "held Workload ml/jobset-llama"
+    assert (workload["spec"]["active"], workload["metadata"]["annotations"]["diagnose/held-by"]) == (False, KEY)
+    assert cluster.there(f"{WORKLOADS}/jobset-other")["spec"]["active"] is True
+    assert of(cluster.there(f"{JOBSETS}/llama"), ("suspend",)) is not True, "Kueue does that, and would undo ours"
+    assert hold(cluster).what == "Workload ml/jobset-llama was held by this order"
+    cluster.patch(f"{WORKLOADS}/jobset-llama", {"spec": {"active": True}})
+    assert "somebody let it go" in hold(cluster, held("e" * 32)).what
+    assert cluster.there(f"{WORKLOADS}/jobset-llama")["spec"]["active"] is True
+
+
+FAILS = {"rules": [{"action": "FailJob", "onPodConditions": [{"type": "diagnose/hopeless", "status": "True"}]}]}
+COUNTS = {"action": "Count", "onExitCodes": {"operator": "NotIn", "values": [0]}}
+
+
+def failing(policy: Object) -> Object:
+    """A JobSet whose jobs have this policy: it keeps it on any server."""
+    body = jobset()
+    body["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"podFailurePolicy": policy, "backoffLimit": 6}
+    return body
+
+
+def test_a_job_with_a_policy_for_it_fails_by_itself(cluster: Cluster) -> None:
+    cluster.make(JOBSETS, failing(FAILS))
+    for name, phase in (("llama-node-0-a", "Failed"), ("llama-node-0-b", "Running")):
+        cluster.pod(name, "gpu-1", {"jobset.sigs.k8s.io/jobset-name": "llama"})
+        theirs = {"type": "Ready", "status": "False"}
+        cluster.status(f"{PODS}/{name}", {"phase": phase, "conditions": [theirs]})
+
+    outcome = hold(cluster)
+
+    told = {one["type"]: one for one in cluster.there(f"{PODS}/llama-node-0-a")["status"]["conditions"]}
+    assert outcome.what == "told pod ml/llama-node-0-a hopeless: the podFailurePolicy of JobSet ml/llama fails it"
+    assert (told["diagnose/hopeless"]["status"], told["Ready"]["status"]) == ("True", "False")
+    assert told["diagnose/hopeless"]["message"].endswith("KeyError: 'shard'")
+    assert len(cluster.there(f"{PODS}/llama-node-0-b")["status"]["conditions"]) == 1
+    assert of(cluster.there(f"{JOBSETS}/llama"), ("suspend",)) is not True
+    version = cluster.there(f"{PODS}/llama-node-0-a")["metadata"]["resourceVersion"]
+    hold(cluster)
+    assert cluster.there(f"{PODS}/llama-node-0-a")["metadata"]["resourceVersion"] == version
+
+
+@pytest.mark.parametrize(
+    ("policy", "phase"),
+    [
+        ({"rules": [COUNTS, *FAILS["rules"]]}, "Failed"),
+        ({"rules": [{**FAILS["rules"][0], "action": "Ignore"}]}, "Failed"),
+        ({"rules": [COUNTS]}, "Failed"),
+        (FAILS, "Running"),
+    ],
+    ids=["another-rule-comes-first", "ignores", "no-such-rule", "no-pod-has-failed"],
+)
+def test_where_its_policy_would_not_fail_it_it_is_suspended(cluster: Cluster, policy: Object, phase: str) -> None:
+    cluster.make(JOBSETS, failing(policy))
+    cluster.pod("llama-node-0", "gpu-1", {"jobset.sigs.k8s.io/jobset-name": "llama"})
+    cluster.status(f"{PODS}/llama-node-0", {"phase": phase, "conditions": []})
+
+    hold(cluster)
+
+    assert of(cluster.there(f"{JOBSETS}/llama"), ("suspend",)) is True
+    assert not cluster.there(f"{PODS}/llama-node-0")["status"].get("conditions")
+
+
+def test_who_may_not_hold_is_not_asked_to(cluster: Cluster) -> None:
+    assert "hold" not in cluster.executor().kinds
+    outcome = cluster.carry_out(held())
+    assert (outcome.state, "does not carry out 'hold'" in outcome.what) == ("failed", True)
+
+
+def test_a_hold_is_confirmed_like_any_order(cluster: Cluster) -> None:
+    cluster.make(JOBSETS, jobset())
+    cluster.pod("llama-node-0", "gpu-1", {"jobset.sigs.k8s.io/jobset-name": "llama"})
+    theirs = Claim((Grant(namespaces=("vision",)),), ("gpu-1",), time.time())
+    mine = Claim((Grant(namespaces=("ml",)),), ("gpu-1",), time.time())
+
+    refused, done = hold(cluster, held(claim=theirs)), hold(cluster, held(claim=mine))
+
+    assert (refused.state, "not confirmed by Kubernetes" in refused.what) == ("failed", True), refused
+    assert done.what.startswith("held JobSet ml/llama")
+
+
+def test_the_rights_to_hold_are_asked_for_only_where_they_are_used(tmp_path: Path) -> None:
+    begun = Fake(tokens={"diagnose": "system:serviceaccount:diagnose:diagnose"})
+    (tmp_path / "token").write_text("diagnose")
+    cluster = Cluster(begun, tmp_path / "token")
+    try:
+        furnish(cluster, ("executor.yaml",))
+        assert asyncio.run(cluster.executor().check()) == []
+        missing = asyncio.run(cluster.executor(hold=True).check())
+    finally:
+        begun.stop()
+    assert [one.partition("resources: ")[2].partition("}")[0] for one in missing] == [
+        '["pods/status"], verbs: ["patch"]',
+        '["pods"], verbs: ["get"]',
+        *(f'["workloads"], verbs: ["{verb}"]' for verb in ("get", "list", "patch")),
+    ]
