@@ -393,14 +393,14 @@ def test_labels_are_set_and_become_what_they_were(cluster: Cluster) -> None:
 def test_what_a_person_changed_meanwhile_stays_when_the_node_is_given_back(cluster: Cluster) -> None:
     ways = Ways(labels={"example.com/health": "broken", "example.com/repair": "true"}, condition=OURS)
     cluster.carry_out(Order(KEY, "isolate", nodes=("gpu-1",)), by=cluster.executor(ways=ways))
-    cluster.patch("/api/v1/nodes/gpu-1", {"metadata": {"labels": {"example.com/health": "ask Bob"}}})
+    cluster.patch("/api/v1/nodes/gpu-1", {"metadata": {"labels": {"example.com/health": "ask-Bob"}}})
     theirs = {"type": OURS, "status": "True", "reason": "BobSaysSo", "message": "do not touch"}
     cluster.status("/api/v1/nodes/gpu-1", {"conditions": [theirs]})
 
     cluster.carry_out(Order("e" * 32, "release", nodes=("gpu-1",)))
 
     labels = cluster.there("/api/v1/nodes/gpu-1")["metadata"]["labels"]
-    assert (labels.get("example.com/health"), labels.get("example.com/repair")) == ("ask Bob", None)
+    assert (labels.get("example.com/health"), labels.get("example.com/repair")) == ("ask-Bob", None)
     assert conditions(cluster)[OURS]["reason"] == "BobSaysSo"
 
 
