@@ -92,7 +92,9 @@ class HealthEvent(BaseModel):
     healthy: Annotated[bool, Field(strict=True)] = Field(default=False, alias="isHealthy")
     message: Words | None = None
     codes: list[Annotated[str, Field(max_length=LONGEST_NAME)]] = Field(default=[], alias="errorCode", max_length=1000)
-    action: Annotated[int, Field(strict=True)] | Annotated[str, Field(max_length=LONGEST_NAME)] | None = Field(default=None, alias="recommendedAction")
+    action: Annotated[int, Field(strict=True)] | Annotated[str, Field(max_length=LONGEST_NAME)] | None = Field(
+        default=None, alias="recommendedAction"
+    )
     at: When = Field(alias="generatedTimestamp")
 
 
