@@ -63,7 +63,7 @@ def train(fault: str, victim: int) -> None:
     """Rank and addresses are in the environment."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")  # ranks that come late to a busy machine are no fault
-    group = dist.new_group(timeout=_TIMEOUT)
+    dist.distributed_c10d._set_pg_timeout(_TIMEOUT)
     rank, model = dist.get_rank(), torch.nn.Linear(4, 1)
     for step in range(1, _STEPS + 1):
         if step == _FAILS_AT and rank == victim:
@@ -71,7 +71,7 @@ def train(fault: str, victim: int) -> None:
         loss = model(torch.ones(4)).square().mean()
         loss.backward()
         for parameter in model.parameters():
-            dist.all_reduce(parameter.grad, group=group)
+            dist.all_reduce(parameter.grad)
         print(f"step {step}/{_STEPS} | loss {loss.item():.4f}", flush=True)
         time.sleep(0.05)
     dist.destroy_process_group()

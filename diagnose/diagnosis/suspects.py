@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from diagnose.diagnosis.evidence import Evidence
 from diagnose.diagnosis.hypotheses import Hypothesis, captures
+from diagnose.diagnosis.ring import between
 from diagnose.diagnosis.topology import Ended, Topology, expand, numbers, stopped
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 
@@ -120,10 +121,12 @@ def _waited_for(
         found.witness_ranks = [rank for rank in ended if rank is not None]
     found.nodes = found.nodes or _said_to_be([root, *root.same])
     _around(found, [root, *alike[:4]], evidence, root.layer, {layer: n for n, layer in enumerate(shipped_taxonomy().layers)})
+    spoke, known = _complained(found, faults, evidence), _known(evidence, topology)
     found.ranks = (
         found.ranks
         or _lagging(faults, evidence)
-        or _silent(_complained(found, faults, evidence), _known(evidence, topology), 1 if _tells_of_a_peer(root) else _FEW)
+        or _silent(spoke, known, 1 if _tells_of_a_peer(root) else _FEW)
+        or between([root, *alike], spoke, known, evidence)
     )
     if not found.nodes and len(found.ranks) <= _FEW:
         found.nodes = [topology.host_of[rank] for rank in found.ranks if rank in topology.host_of]

@@ -110,3 +110,44 @@ def test_where_the_launcher_was_told_to_stop_too_it_began_with_no_rank() -> None
     launcher = torchrun(ended(1, "-15"), ended(0, "-15"))
     told = "torch.distributed.elastic.multiprocessing.api: [WARNING] Received Signals.SIGTERM death signal, shutting down\n"
     assert report_of(steps(told + launcher)).diagnosis.suspects.ranks == []
+
+
+def lost(call: str, host: str = "127.0.0.1") -> str:
+    """What a rank prints that loses a peer in a collective over Gloo."""
+    return (
+        'Traceback (most recent call last):\n  File "/job/train.py", line 74, in train\n'
+        f"    {call}\n"
+        '  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 3252, in all_reduce\n'
+        "    work.wait()\n"
+        f"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [{host}]:7043.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "ranks", "told", "expected"),
+    [
+        ("dist.all_reduce(grad)", 8, (4, 6), [5]),
+        ("dist.all_reduce(grad, op=dist.ReduceOp.SUM)", 8, (7, 1), [0]),
+        ("dist.all_reduce(grad)", 5, (1, 3), [2]),
+        ("dist.all_reduce(grad)", 8, (4, 6, 7), [5]),  # 7 lost 6, which had given up
+        ("dist.all_reduce(grad)", 8, (2, 4, 6), []),  # 3 or 5
+        ("dist.all_reduce(grad)", 8, (4, 5), []),  # they lost each other
+        ("dist.all_reduce(grad)", 4, (0, 2), []),  # 1 or 3: both stand between them
+        ("dist.all_reduce(grad, group=group)", 8, (4, 6), []),  # of 4 to 7, perhaps: then it may be 7
+        ("dist.all_reduce(grad, dist.ReduceOp.SUM, group)", 8, (4, 6), []),
+        ("dist.all_reduce(", 8, (4, 6), []),
+    ],
+)
+def test_who_stands_between_two_that_lost_a_peer_in_the_ring(
+    call: str, ranks: int, told: tuple[int, ...], expected: list[int]
+) -> None:
+    names = tuple(f"rank{number}.log" for number in range(ranks))
+    found = report_of(*(steps(lost(call) if n in told else "") for n in range(ranks)), names=names).diagnosis
+    assert (found.suspects.ranks, found.suspects.nodes) == (expected, [])
+
+
+def test_two_neighbours_that_lost_different_machines_do_not_tell_of_one_rank() -> None:
+    names = tuple(f"rank{number}.log" for number in range(8))
+    hosts = {4: "10.0.0.4", 6: "10.0.0.9"}
+    logs = (steps(lost("dist.all_reduce(grad)", hosts[n]) if n in hosts else "") for n in range(8))
+    assert report_of(*logs, names=names).diagnosis.suspects.ranks == []
