@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -95,6 +95,18 @@ class Submission:
     def over(self) -> bool:
         return self.status in ("completed", "failed")
 
+    @property
+    def stage(self) -> str:
+        """The status as the extension's lists of jobs and counts call it."""
+        return {"pending": "registered", "in_flight": "analyzing"}.get(self.status, self.status)
+
+    @property
+    def phase(self) -> str:
+        """How far the reading before the end is, in the extension's words."""
+        if self.over:
+            return "completed"
+        return "not_started" if self.intent == "track_only" else "scheduled"
+
 
 @dataclass(slots=True)
 class _Work:
@@ -120,7 +132,13 @@ class Attributions:
         self._submissions: OrderedDict[str, Submission] = OrderedDict()
         self._work: dict[str, _Work] = {}
         self._book = service.settings.data / "attribution.jsonl"
-        self.counts = {"registered": 0, "analyzing": 0, "completed": 0, "failed": 0}
+        self.forgotten = 0
+        """submissions that were given up for newer ones"""
+        self.closed = 0
+        """logs that were closed for newer ones, before anybody said that they had ended"""
+        self.bytes_read = 0
+        self.last_timing: dict[str, Any] = {}
+        """of the last log that was read to its end"""
 
     # --- coming and going
 
@@ -194,8 +212,8 @@ class Attributions:
         return whole
 
     async def came_back(self, submission: Submission) -> bool:
-        """Whether the cycle before failed alike, at the same step. Without a job and a cycle there is none before."""
-        if submission.named_job is None or submission.cycle is None:
+        """Whether the cycle before failed alike, at the same step. Without a cycle there is none before."""
+        if submission.cycle is None:
             return False
 
         def look(connection: Connection) -> bool:
@@ -219,6 +237,17 @@ class Attributions:
             os.close(descriptor)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How many are where."""
+        found = Counter(one.stage for one in self._submissions.values())
+        return {stage: found[stage] for stage in ("registered", "analyzing", "completed", "failed")}
+
+    @property
+    def open(self) -> int:
+        """Logs that are read, and have not ended."""
+        return sum(not work.ended.is_set() for work in self._work.values())
+
+    @property
     def submissions(self) -> list[Submission]:
         return list(self._submissions.values())
 
@@ -230,27 +259,31 @@ class Attributions:
 
     def allowed(self, text: str, *, must_exist: bool) -> str:
         """The real path of ``text``, if it may be read."""
-        if not text or "\0" in text or len(text) > _LONGEST_PATH or not os.path.isabs(text):
-            raise Wrong(400, "invalid_path", "log_path must be an absolute path")
+        if not os.path.isabs(text):
+            raise Wrong(400, "invalid_path", "path must be absolute")
+        if "\0" in text or len(text) > _LONGEST_PATH:
+            raise Wrong(400, "invalid_path", "invalid path characters")
         try:
             text.encode("utf-8")
             real = os.path.realpath(text)
         except (OSError, ValueError):
-            raise Wrong(400, "invalid_path", "log_path is not a path") from None
-        if os.path.commonpath([real, self.root]) != str(self.root) or real == str(self.root):
-            raise Wrong(403, "outside_root", "log_path is outside the allowed root")
+            raise Wrong(400, "invalid_path", "invalid path characters") from None
+        if os.path.commonpath([real, self.root]) != str(self.root):
+            raise Wrong(403, "outside_root", "access outside allowed root is not permitted")
         try:
             status = os.stat(real)
         except FileNotFoundError:
             if must_exist or not os.path.isdir(os.path.dirname(real)):
-                raise Wrong(404, "not_found", "log_path does not exist") from None
+                raise Wrong(404, "not_found", "path not found") from None
             return real
+        except NotADirectoryError:
+            raise Wrong(400, "invalid_path", "path parent is not a directory") from None
         except OSError:
-            raise Wrong(403, "not_readable", "log_path cannot be read") from None
+            raise Wrong(403, "not_readable", "permission denied") from None
         if not stat.S_ISREG(status.st_mode):
-            raise Wrong(400, "not_regular", "log_path is not a regular file")
+            raise Wrong(400, "not_regular", "path must be a regular file")
         if not os.access(real, os.R_OK):
-            raise Wrong(403, "not_readable", "log_path cannot be read")
+            raise Wrong(403, "not_readable", "permission denied")
         return real
 
     def _opened(self, path: str) -> int:
@@ -258,20 +291,20 @@ class Attributions:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise Wrong(404, "not_found", "log_path does not exist") from None
+            raise Wrong(404, "not_found", "path not found") from None
         except OSError:
-            raise Wrong(403, "not_readable", "log_path cannot be read") from None
+            raise Wrong(403, "not_readable", "permission denied") from None
         real = os.readlink(f"/proc/self/fd/{descriptor}")
         inside = os.path.commonpath([real, self.root]) == str(self.root)
         if not inside or not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise Wrong(403, "outside_root", "log_path is outside the allowed root")
+            raise Wrong(403, "outside_root", "access outside allowed root is not permitted")
         return descriptor
 
     # --- the work
 
     def _register(self, path: str, user: str, job_id: str | None, cycle_id: int | None, intent: Intent) -> Submission:
-        named = job_id or next((found[1] for pattern in _JOB_IN_PATH if (found := pattern.search(path))), None)
+        named = (job_id or "").strip() or next((found[1] for pattern in _JOB_IN_PATH if (found := pattern.search(path))), None)
         cycle = cycle_id
         if cycle is None and (found := _CYCLE_IN_PATH.search(path)):
             cycle = int(found[1])
@@ -285,19 +318,15 @@ class Attributions:
                         400, "invalid_parameter", "the job and cycle were submitted with another path", {"was": other.path}
                     )
                 run = self._next_run(other)  # the job was started again, and counts its cycles anew
-        name = named or f"log-{hashlib.blake2b(path.encode(), digest_size=6).hexdigest()}"
-        try:
-            check_job(name)
-        except Refused as refused:
-            raise Wrong(400, "invalid_parameter", f"job_id: {refused.what}") from None
+        name = _name_of(named, path)
         while len(self._submissions) >= _MOST:
             oldest = next((key for key in self._submissions if key not in self._work), None)
             if oldest is None:
                 raise Wrong(503, "job_limit_reached", "too many logs are being read")
             del self._submissions[oldest]
+            self.forgotten += 1
         made = Submission(path, name, cycle, named, user[:200], intent, time.time(), run=run)
         self._submissions[path] = made
-        self.counts["registered"] += 1
         return made
 
     def _is_another(self, known: Submission, job_id: str | None, cycle_id: int | None, intent: Intent) -> bool:
@@ -330,17 +359,18 @@ class Attributions:
             return
         oldest = next((path for path, work in self._work.items() if not work.ended.is_set()), None)
         if oldest is not None:
+            self.closed += 1
             self._begin(self._submissions[oldest], ended=True)
         elif len(self._work) >= 2 * _MOST_ACTIVE:
             raise Wrong(503, "job_limit_reached", f"{len(self._work)} logs are being read to their ends")
 
     def _close_earlier_cycles(self, begun: Submission) -> None:
         """When a cycle begins, those before it are over, also those that nobody has called failed."""
-        if begun.named_job is None or begun.cycle is None:
+        if begun.cycle is None:
             return
         for path, work in list(self._work.items()):
             one = self._submissions[path]
-            earlier = one.named_job == begun.named_job and one.cycle is not None and one.cycle < begun.cycle
+            earlier = one.job == begun.job and one.cycle is not None and one.cycle < begun.cycle
             if earlier and not work.ended.is_set():
                 self._begin(one, ended=True)
 
@@ -348,7 +378,6 @@ class Attributions:
         work = self._work.get(submission.path)
         if work is None:
             work = self._work[submission.path] = _Work(submission.base, submission.base)
-            self.counts["analyzing"] += 1
             submission.status = "in_flight" if ended else "pending"
             work.task = asyncio.create_task(self._attribute(submission, work))
         if ended:
@@ -357,26 +386,29 @@ class Attributions:
 
     async def _attribute(self, submission: Submission, work: _Work) -> None:
         try:
-            await self._read(submission, work)
+            announced = await self._read(submission, work)
+            drained = time.monotonic() - announced
             if work.position == work.base:
                 raise Wrong(404, "not_found", "nothing was written to log_path")
             await self._service.ingest.finish(submission.job, submission.attempt, End("exit", time.time()))
             await self._service.jobs.fresh(submission.job, submission.attempt, report=True, within_s=60)
             submission.status, submission.size = "completed", _size(submission.path)
+            self.last_timing = _timing(submission, drained, time.monotonic() - announced)
         except (Refused, Wrong, OSError) as error:
             submission.status, submission.problem = "failed", str(error)
             log.warning("%s was not attributed: %s", submission.path, error)
         finally:
-            self.counts["analyzing"] -= 1
-            if submission.status in ("completed", "failed"):
-                self.counts[submission.status] += 1
+            if submission.over:
                 self._write(submission)
             work.done.set()
             if self._work.get(submission.path) is work:
                 del self._work[submission.path]
 
-    async def _read(self, submission: Submission, work: _Work) -> None:
-        """Read the log into the ingestion until the end was announced, and it shows a failure or nothing came for long."""
+    async def _read(self, submission: Submission, work: _Work) -> float:
+        """Read the log into the ingestion until the end was announced, and it shows a failure or nothing came for long.
+
+        Returns when the end was announced.
+        """
         began = time.monotonic()
         while not work.ended.is_set() and time.monotonic() - began < _IDLE_S:
             if await self._read_on(submission, work):
@@ -390,12 +422,13 @@ class Attributions:
                 heard = time.monotonic()
                 continue
             if now - heard >= _QUIET_S and now - announced >= _LEAST_S:
-                return
+                break
             if now - heard >= _SETTLED_S and looked <= heard:
                 looked = now
                 if await self._shows_a_failure(submission):
-                    return
+                    break
             await asyncio.sleep(_SETTLED_S / 4)
+        return announced
 
     async def _shows_a_failure(self, submission: Submission) -> bool:
         await self._service.jobs.fresh(submission.job, submission.attempt, report=True, within_s=60)
@@ -429,6 +462,7 @@ class Attributions:
                 break
             except (Busy, Unavailable) as later:
                 await asyncio.sleep(later.retry_after_s or 1.0)
+        self.bytes_read += len(data)
         work.position = max(work.position + len(data), accepted.next_offset + work.base)
         return True
 
@@ -453,11 +487,54 @@ class Attributions:
         fresh.replace(self._book)
 
 
+def _name_of(named: str | None, path: str) -> str:
+    """The job's name here. The extension takes any text for one, and without one the cycles of one path are one job."""
+    if named is None:
+        return f"log-{_short(_CYCLE_IN_PATH.sub('', path))}"
+    try:
+        return check_job(named)
+    except Refused:
+        return f"job-{_short(named)}"
+
+
+def _short(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
         return 0
+
+
+def _timing(submission: Submission, drained_s: float, done_s: float) -> dict[str, Any]:
+    """Seconds from the announced end. We have one stage where the extension has four: the diagnosis."""
+    ready = ("l0a_ready", "deterministic_ready", "first_route_ready", "analysis_completed")
+    return {
+        "job_id": submission.named_job,
+        "cycle_id": submission.cycle,
+        "drain_wall_clock_s": round(drained_s, 3),
+        **{f"{stage}_wall_clock_s": round(done_s, 3) for stage in ready},
+    }
+
+
+def progressive(attributions: Attributions) -> dict[str, Any]:
+    """The extension's figures of what is read before its end."""
+    return {
+        "policy": {
+            "enabled": True,
+            "pre_end_poll_seconds": _POLL_S,
+            "active_idle_seconds": _IDLE_S,
+            "max_active_states": _MOST_ACTIVE,
+            "max_completed_results": _MOST,
+        },
+        "states": dict(Counter(one.phase for one in attributions.submissions)),
+        "active_state_count": attributions.open,
+        "state_evictions": attributions.closed,
+        "bytes_ingested": attributions.bytes_read,
+        "bytes_reread": 0,
+    }
 
 
 def result_of(submission: Submission, report: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -8,21 +8,42 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.api.common import Asking, service_of
 from service.auth import sender
 from service.errors import Forbidden
-from service.nvrx import PRINTED, Attributions, Submission, Wrong, recommendation, result_of
+from service.nvrx import PRINTED, Attributions, Submission, Wrong, progressive, recommendation, result_of
 
-router = APIRouter(route_class=Asking, tags=["nvrx"])
+
+class _Theirs(Asking):
+    """A route whose refusals of a parameter have the extension's ``detail`` beside ours."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+
+        async def answered(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except RequestValidationError as error:
+                return _not_valid(error)
+
+        return answered
+
+
+router = APIRouter(route_class=_Theirs, tags=["nvrx"])
 
 _WAIT_S = 50.0
 """the extension's monitor asks for at most a minute"""
+
+
+_LONGEST_JOB = 1000
 
 
 class Submit(BaseModel):
@@ -31,9 +52,12 @@ class Submit(BaseModel):
     model_config = ConfigDict(extra="ignore")
     log_path: str
     user: str = "unknown"
-    job_id: str | None = Field(None, max_length=200)
+    job_id: str | None = Field(None, max_length=_LONGEST_JOB)
     cycle_id: Annotated[int, Field(strict=True, ge=0, lt=1_000_000)] | None = None
-    analysis_intent: Literal["track_only", "progressive", "terminal"] = "track_only"
+    analysis_intent: Annotated[
+        Literal["track_only", "progressive", "terminal"],
+        BeforeValidator(lambda said: said.strip().lower() if isinstance(said, str) else said),
+    ] = "track_only"
 
 
 Pretty = Annotated[bool, Query()]
@@ -95,13 +119,21 @@ async def submit(attributions: Sent, body: Submit) -> Response:
 
 
 @router.get("/logs", response_model=None)
-async def answer(attributions: Asked, log_path: str, wait: bool = True) -> Response:
-    """What is to be done about it. ``wait=false`` answers at once."""
+async def answer(
+    attributions: Asked,
+    log_path: Annotated[str, Query(min_length=1)],
+    wait: bool = True,
+    file: str | None = None,
+    wl_restart: Annotated[int | None, Query(ge=0)] = None,
+) -> Response:
+    """What is to be done about it. ``wait=false`` answers at once. A path is one attempt: nothing of it can be chosen."""
+    if file is not None or wl_restart is not None:
+        return _wrong(Wrong(400, "invalid_parameter", "file and wl_restart are not supported"))
     try:
         one = attributions.find(log_path)
     except Wrong as wrong:
         return _wrong(wrong)
-    done = await attributions.wait(one, _WAIT_S) if wait else one.status in ("completed", "failed")
+    done = await attributions.wait(one, _WAIT_S) if wait else one.over
     return _json(await _answer(attributions, one, done=done, waited=wait))
 
 
@@ -125,8 +157,8 @@ async def inflight(attributions: Asked, pretty: Pretty = False, indent: Indent =
 async def jobs(attributions: Asked, pretty: Pretty = False, indent: Indent = None) -> Response:
     found: dict[str, list[dict[str, Any]]] = {}
     for one in attributions.submissions:
-        found.setdefault(one.named_job or one.job, []).append(
-            {"cycle_id": one.cycle, "log_path": one.path, "status": one.status, "progressive_phase": _phase(one)}
+        found.setdefault(one.named_job or "unknown", []).append(
+            {"cycle_id": one.cycle, "log_path": one.path, "status": one.stage, "progressive_phase": one.phase}
         )
     return _json(found, pretty, indent)
 
@@ -140,10 +172,10 @@ async def stats(attributions: Asked, pretty: Pretty = False, indent: Indent = No
         "deterministic_ready": counts["completed"],
         "route_complete": counts["completed"],
         "execution_errors": counts["failed"],
-        "registry_evictions": 0,
+        "registry_evictions": attributions.forgotten,
         "history_record_count": len(attributions.submissions),
-        "terminal_timing": {},
-        "progressive": {},
+        "terminal_timing": attributions.last_timing,
+        "progressive": progressive(attributions),
     }
     return _json({"backend": "lib", "restart_agent": agent}, pretty, indent)
 
@@ -157,10 +189,6 @@ def _config() -> dict[str, str]:
     from diagnose import __version__
 
     return {"config_id": "diagnose", "config_version": __version__, "config_fingerprint": f"diagnose-{__version__}"}
-
-
-def _phase(one: Submission) -> str | None:
-    return None if one.intent != "progressive" else one.status
 
 
 async def _answer(attributions: Attributions, one: Submission, *, done: bool, waited: bool) -> dict[str, Any]:
@@ -181,6 +209,13 @@ async def _answer(attributions: Attributions, one: Submission, *, done: bool, wa
         "recommendation": said,
         "candidate_recommendation": said,
     }
+
+
+def _not_valid(error: RequestValidationError) -> Response:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    ours = {"error": "not_valid", "what": f"{where}: {first['msg']}", "remedy": "see /docs for what is taken here"}
+    return Response(json.dumps({**ours, "detail": error.errors()}, default=str), 422, media_type="application/json")
 
 
 def _wrong(wrong: Wrong) -> Response:

@@ -83,7 +83,7 @@ def test_a_log_from_progressive_to_the_verdict(server: Server, shared: Path, log
     row = server.get("/v1/jobs/" + job)
     assert (row["attempt"], row["user"], row["attempts"][0]["state"]) == (1, "kim", "ended")
     listed = server.get("/jobs")[job]
-    assert listed == [{"cycle_id": 0, "log_path": str(path), "status": "completed", "progressive_phase": None}]
+    assert listed == [{"cycle_id": 0, "log_path": str(path), "status": "completed", "progressive_phase": "completed"}]
 
 
 def test_it_is_answered_within_two_seconds_of_the_end(server: Server, shared: Path) -> None:
@@ -176,9 +176,9 @@ def test_what_lies_outside_is_not_there(server: Server, shared: Path, tmp_path: 
     (twin / "a.log").write_text("x\n")
     cases = {
         "outside_root": (403, [outside, shared / "link.log", shared / "folder" / "secret.log", f"{shared}/../{tmp_path.name}/a",
-                               "/etc/passwd", f"{shared}/x/../../../etc/passwd", twin / "a.log", shared, "/proc/self/environ"]),
+                               "/etc/passwd", f"{shared}/x/../../../etc/passwd", twin / "a.log", "/proc/self/environ"]),
         "invalid_path": (400, ["", "relative.log", "a\0b", "/x" * 4000]),
-        "not_regular": (400, [shared / "pipe.log"]),
+        "not_regular": (400, [shared / "pipe.log", shared]),
         "not_found": (404, [shared / "none" / "none.log"]),
     }  # fmt: skip
     for code, (status, paths) in cases.items():
@@ -230,6 +230,36 @@ def test_the_first_time_is_worth_a_restart_and_the_same_again_is_not(server: Ser
         assert submit(server, path, job_id="again", cycle_id=cycle, analysis_intent="terminal")[0] == 200
         answers.append(ask(server, path)[1]["recommendation"]["action"])
     assert answers == ["RESTART", "STOP", "RESTART"], "another failure begins anew"
+
+
+def test_without_a_job_the_cycles_of_one_path_are_one_job(server: Server, shared: Path) -> None:
+    answers = []
+    for name in ("nameless_cycle0", "nameless_cycle1", "stranger_cycle1"):
+        path = shared / f"{name}.log"
+        shutil.copy(LOGS / "type.log", path)
+        assert submit(server, path, analysis_intent="progressive")[0] == 200
+        assert submit(server, path, analysis_intent="terminal")[0] == 200
+        answers.append(ask(server, path)[1]["recommendation"]["action"])
+    assert answers == ["RESTART", "STOP", "RESTART"]
+
+
+def test_any_text_names_a_job(server: Server, shared: Path) -> None:
+    path = shared / "odd_cycle0.log"
+    shutil.copy(LOGS / "type.log", path)
+    assert submit(server, path, job_id="team a/run #7", analysis_intent="terminal")[0] == 200
+    assert ask(server, path)[1]["status"] == "completed"
+    assert [one["status"] for one in server.get("/jobs")["team a/run #7"]] == ["completed"]
+
+
+def test_more_open_logs_than_are_read_at_once_close_the_oldest(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--nvrx-root", str(tmp_path)) as server:
+        (tmp_path / "last.log").write_bytes((LOGS / "key.log").read_bytes())
+        for number in range(1000):
+            assert submit(server, tmp_path / f"{number}.log", analysis_intent="progressive")[0] == 200
+        assert submit(server, tmp_path / "last.log", analysis_intent="terminal")[0] == 200
+        assert ask(server, tmp_path / "last.log")[1]["recommendation"]["action"] == "RESTART"
+        assert server.get("/stats")["restart_agent"]["progressive"]["state_evictions"] == 1
+        assert ask(server, tmp_path / "0.log", wait="false")[1]["status"] != "pending"
 
 
 def test_what_was_submitted_outlives_a_kill(tmp_path: Path) -> None:
