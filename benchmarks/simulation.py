@@ -917,10 +917,12 @@ def main(argv: Sequence[str] | None = None) -> None:
                 doubt = f"Xids read as another node's {misread:5.1%}, node check blames {blames:6.2%}"
                 print(f"{doubt}: {wrong} of {all_} wrong, {wrong / all_:.2%}")
         return
+    from benchmarks import scenes  # it is made of these months
+
     outcomes = {name: [month(way, seed, world) for seed in seeds] for name, way in WAYS.items()}
-    sums = _sums(outcomes)
+    sums, people = _sums(outcomes), scenes.rows(scenes.play(seeds, world))
     if asked.json:
-        print(json.dumps({"world": asdict(world), "sums": sums}))
+        print(json.dumps({"world": asdict(world), "sums": sums, "scenes": dict(people)}))
         return
     rows = table(outcomes)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -935,7 +937,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     why = Counter[str]()
     for one in outcomes["diagnose"]:
         why.update(one.why)
-    print("why operators are called, a month:", ", ".join(f"{w} {n / len(seeds):.1f}" for w, n in why.most_common(12)))
+    print("\nwith people in it (benchmarks/scenes.py):")
+    for name, said in people:
+        print(f"{name}: {said}")
+    print("\nwhy operators are called, a month:", ", ".join(f"{w} {n / len(seeds):.1f}" for w, n in why.most_common(12)))
 
 
 if __name__ == "__main__":
