@@ -163,6 +163,15 @@ class Scheduler:
     async def cancel(self, job_id: str) -> None:
         raise AssertionError("no order cancels a job here")
 
+    async def canceller(self, job: slurm.Job) -> slurm.Canceller | None:
+        raise slurm.Unsupported  # it has no accounting
+
+    async def runs(self, job_id: str) -> tuple[slurm.Run, ...]:
+        raise slurm.Unsupported
+
+    async def down(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return ()
+
     async def check(self) -> list[str]:
         return []
 
@@ -190,7 +199,7 @@ class Scenes(Diagnosed):
         """their chance is their own, so that the jobs of a month do not depend on them"""
         self.decided: dict[str, Decision] = {}
         self.endings: dict[str, Ending | None] = {}
-        self.said: dict[str, tuple[str, str | None]] = {}
+        self.printed: dict[str, tuple[str, str | None]] = {}
         """job -> the reason that its log gives, and the node that it names, where the scene says so"""
         self.users: dict[str, str] = {}
         self.soft: set[str] = set()
@@ -221,7 +230,7 @@ class Scenes(Diagnosed):
     def hang(self) -> None:
         """It has been silent for so long that there is an alarm."""
         job = self._job("nccl_timeout")
-        self.said[job.name] = ("hang", None)
+        self.printed[job.name] = ("hang", None)
         self.endings[job.name] = None
         report = self.report(job, job.row)
         if report.diagnosis.reason == "hang":
@@ -244,7 +253,7 @@ class Scenes(Diagnosed):
         """Its log is read like any other. Where the scheduler was not asked, nobody says that a person did it."""
         prints = self.folk.random() < self.people.prints
         job = self._job("connection_error")
-        self.said[job.name] = (self.folk.choice(_STOPPED) if prints else "preempted", None)
+        self.printed[job.name] = (self.folk.choice(_STOPPED) if prints else "preempted", None)
         asked = self.folk.random() >= self.people.unasked and self.folk.random() < self.world.scheduler_asked
         self.endings[job.name] = Ending("cancelled", "Slurm says CANCELLED by 1017") if asked else None
         self.scenes.cancelled += 1
@@ -279,26 +288,26 @@ class Scenes(Diagnosed):
             return
         job = self._job(reason, nodes=2)
         job.nodes = (node, *(one for one in job.nodes if one != node))
-        self.said[job.name], self.users[job.name] = (reason, node), user
+        self.printed[job.name], self.users[job.name] = (reason, node), user
         self.answer(job, job.row)
 
     # --- what a report and a history say of them
 
     def named(self, job: Job, row: Row, reason: str) -> tuple[str | None, EvidenceLine | None]:
-        if job.name in self.said:
-            return self.said[job.name][1], None
+        if job.name in self.printed:
+            return self.printed[job.name][1], None
         return super().named(job, row, reason)
 
     def report(self, job: Job, row: Row) -> Report:
-        if job.name in self.said:
-            row = replace(row, reason=self.said[job.name][0])
+        if job.name in self.printed:
+            row = replace(row, reason=self.printed[job.name][0])
         return super().report(job, row)
 
     def history(self, job: Job | None) -> History:
         found = super().history(job)
         if job is not None and job.name in self.endings:
             found = replace(found, ending=self.endings[job.name])
-            if found.ending is None and self.said[job.name][0] == "hang":
+            if found.ending is None and self.printed[job.name][0] == "hang":
                 found = replace(found, ended=None)
         return found
 
