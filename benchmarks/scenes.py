@@ -68,6 +68,7 @@ class Told:
     """What is counted in a month."""
 
     hangs: int = 0
+    """but for those that a person stopped meanwhile"""
     restarted_in_time: int = 0
     cancelled: int = 0
     unasked: int = 0
@@ -203,6 +204,8 @@ class Scenes(Diagnosed):
         """job -> the reason that its log gives, and the node that it names, where the scene says so"""
         self.users: dict[str, str] = {}
         self.soft: set[str] = set()
+        self.stopped: set[str] = set()
+        """jobs that a person stopped while an order was on its way: what becomes of them is theirs"""
 
     def ordinary(self) -> None:
         super().ordinary()
@@ -245,7 +248,9 @@ class Scenes(Diagnosed):
         if not orders:
             return
         self.decided[job.name] = decision
-        self.scenes.restarted_in_time += self._order(job, decision.avoid, states="RUNNING", waits=waits) and took <= limit
+        again = self._order(job, decision.avoid, states="RUNNING", waits=waits)
+        self.scenes.restarted_in_time += again and took <= limit
+        self.scenes.hangs -= job.name in self.stopped and not again
 
     # --- a job that its user cancels
 
@@ -371,10 +376,12 @@ class Scenes(Diagnosed):
         after = door.the_job
         again = bool(after.states & {"PENDING", "RUNNING"}) and not after.states & {"HELD", "REQUEUE_HOLD"}
         if person is not None and person.done:
-            self._judge(person, door, states)
+            self._judge(person, door)
+            if person.deed in ("cancels it", "requeues and holds it"):
+                self.stopped.add(job.name)
         return again and (after.restarts > door.before)
 
-    def _judge(self, person: Person, door: Scheduler, states: str) -> None:
+    def _judge(self, person: Person, door: Scheduler) -> None:
         """Whether the person's word was taken."""
         self.scenes.meddled[person.deed] += 1
         after = door.the_job
