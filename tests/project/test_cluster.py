@@ -75,7 +75,9 @@ class Api:
         return f"{base}{inside}/{kind['name']}/{document['metadata']['name']}"
 
     def apply(self, document: dict[str, Any]) -> str:
-        """As ``kubectl apply --server-side`` does: a field that the server does not know is refused. Returns its version."""
+        """As ``kubectl apply --server-side`` does: a field that the server does not know is refused. Returns what is there then,
+        but for its version and the times of who manages it: those of this server move with each second.
+        """
         answer = self.client.patch(
             self._place(document),
             content=json.dumps(document),
@@ -83,7 +85,10 @@ class Api:
             headers={"content-type": "application/apply-patch+yaml"},
         )
         assert answer.status_code in (200, 201), (document["kind"], document["metadata"]["name"], answer.text)
-        return str(answer.json()["metadata"]["resourceVersion"])
+        there = answer.json()
+        for name in ("resourceVersion", "managedFields"):
+            del there["metadata"][name]
+        return json.dumps(there, sort_keys=True)
 
     def install(self, documents: list[dict[str, Any]]) -> list[str]:
         """As a new release: the volumes of a StatefulSet cannot be changed, so one that is there goes first."""
