@@ -75,8 +75,8 @@ class Api:
         return f"{base}{inside}/{kind['name']}/{document['metadata']['name']}"
 
     def apply(self, document: dict[str, Any]) -> str:
-        """As ``kubectl apply --server-side`` does: a field that the server does not know is refused. Returns what is there then,
-        but for its version and the times of who manages it: those of this server move with each second.
+        """As ``kubectl apply --server-side`` does: a field that the server does not know is refused. Returns what is there
+        then, but for its version and the times of who manages it: those of this server move with each second.
         """
         answer = self.client.patch(
             self._place(document),
@@ -87,7 +87,7 @@ class Api:
         assert answer.status_code in (200, 201), (document["kind"], document["metadata"]["name"], answer.text)
         there = answer.json()
         for name in ("resourceVersion", "managedFields"):
-            del there["metadata"][name]
+            there["metadata"].pop(name, None)
         return json.dumps(there, sort_keys=True)
 
     def install(self, documents: list[dict[str, Any]]) -> list[str]:
