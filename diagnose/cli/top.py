@@ -25,7 +25,7 @@ _LOW: Final = 18
 """a terminal of fewer lines has none to leave empty"""
 _FAILURES: Final = 50
 _ACTS: Final = frozenset(
-    {"restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release", "check", "hold"}
+    {"restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release", "check", "hold", "reboot"}
 )
 """what somebody can say yes to; the other kinds advise"""
 _CLEAR: Final = "\x1b[H\x1b[J"

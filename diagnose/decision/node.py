@@ -16,7 +16,7 @@ from diagnose.decision.bursts import incident
 from diagnose.decision.case import Case
 from diagnose.decision.clauses import MODES, Mode
 from diagnose.decision.history import Cluster, Failure, History, Isolation, PastAction
-from diagnose.decision.policy import ISOLATE, RELEASE, Chosen, Policy
+from diagnose.decision.policy import ISOLATE, REBOOT, RELEASE, Chosen, Policy
 from diagnose.decision.quiet_hours import quiet
 from diagnose.decision.result import Decision, Limit, Step, Tell, span
 from diagnose.decision.signals import Signal, accuses, checked, of_machines, points
@@ -410,3 +410,12 @@ def _on_whose_word(kind: str, policy: Policy, now: float) -> tuple[Chosen, Mode,
     if hours is None or MODES.index(hours.at_most) >= MODES.index(chosen.mode):
         return chosen, chosen.mode, []
     return chosen, hours.at_most, [Limit("quiet-hours", f"quiet hours until {hours.said(now)}", "a person's yes", hours.where)]
+
+
+def reboot_after_isolation(reason: str, policy: Policy, now: float) -> Mode:
+    """Who must approve that a node is rebooted that was just isolated for this reason; observe: it is not asked for."""
+    if not policy.remedy(reason).reboot:
+        return "observe"
+    hours = quiet(policy.quiet_hours, REBOOT, now)
+    limits = [policy.mode_for(reason, REBOOT).mode, hours.at_most if hours is not None else "auto"]
+    return MODES[min(map(MODES.index, limits))]

@@ -39,8 +39,8 @@ from diagnose.decision.written import (
     objection,
 )
 
-ISOLATE, RELEASE, CHECK = "isolate", "release", "check"
-"""decisions about a single node, besides the actions of the taxonomy: take it out, give it back, test it with others"""
+ISOLATE, RELEASE, CHECK, REBOOT = "isolate", "release", "check", "reboot"
+"""decisions about a single node, besides the actions of the taxonomy: take it out, give it back, test it, reboot it"""
 HOLD = "hold"
 """what goes with the advice to mend the job: its controller is kept from starting it again"""
 
@@ -55,6 +55,8 @@ class Remedy:
     where: Place = ""
     check_nodes: Flag = False
     """the job's nodes are tested against each other before it starts again"""
+    reboot: Flag = False
+    """a node that was isolated for it is rebooted; it stays isolated"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +303,7 @@ class Policy:
     ) -> bool:
         """Whether ``who`` may approve an action of this kind."""
         tables = [job_class.approvers, self.approvers] if job_class else [self.approvers]
-        asked = (kind, "isolate_and_restart", "default") if kind == ISOLATE else (kind, "default")
+        asked = (kind, "isolate_and_restart", "default") if kind in (ISOLATE, REBOOT) else (kind, "default")
         names = next((table[name] for table in tables for name in asked if name in table), ())
         return f"user:{who}" in names or any(f"role:{role}" in names for role in roles) or (owner and "owner" in names)
 

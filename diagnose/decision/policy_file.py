@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from diagnose import cache
 from diagnose.decision.clauses import Clauses
-from diagnose.decision.policy import CHECK, HOLD, ISOLATE, RELEASE, JobClass, Policy
+from diagnose.decision.policy import CHECK, HOLD, ISOLATE, REBOOT, RELEASE, JobClass, Policy
 from diagnose.decision.written import LINES, PLACE, Known, Written, in_file, meant
 from diagnose.errors import RuleError
 from diagnose.knowledge import shipped
@@ -116,7 +116,7 @@ def _validated(c: Clauses, taxonomy: Taxonomy) -> Policy | None:
     given = _placed(c, taxonomy)
     if c.errors and not c.has("budgets"):
         return None  # not a complete policy: the first objection says more than the rest
-    known = Known(taxonomy.category_of, (*taxonomy.actions, ISOLATE, RELEASE, CHECK, HOLD))
+    known = Known(taxonomy.category_of, (*taxonomy.actions, ISOLATE, RELEASE, CHECK, HOLD, REBOOT))
     try:
         policy = _schema().validate_python(given | {LINES: c.lines_by_name()}, context=known)
     except ValidationError as refused:

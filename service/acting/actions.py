@@ -25,8 +25,8 @@ from diagnose.decision.action import Record, key_of
 from diagnose.decision.clauses import Mode
 from diagnose.decision.decide import decide
 from diagnose.decision.history import Cluster, History, latest_check
-from diagnose.decision.node import decide_node
-from diagnose.decision.policy import CHECK, ISOLATE, RELEASE, Policy
+from diagnose.decision.node import decide_node, reboot_after_isolation
+from diagnose.decision.policy import CHECK, ISOLATE, REBOOT, RELEASE, Policy
 from diagnose.decision.result import RESTARTS, Decision
 from diagnose.errors import said_first
 from diagnose.report import Report
@@ -444,8 +444,13 @@ class Actions:
         now = self._clock()
 
         def work(connection: Connection) -> list[tuple[int, Record]]:
-            if reading.node(connection, node) is None:
+            known = reading.node(connection, node)
+            if known is None:
                 raise Unknown("there is no such node", where=node[:80], remedy="GET /v1/nodes lists them")
+            if kind == REBOOT and known["state"] == "ok":
+                raise Conflict(
+                    "the node is in service and nothing speaks against it", where=node[:80], remedy="isolate it before a reboot"
+                )
             waits = stored.proposed(connection, kind, node)
             if waits is None:
                 return self._enter_node(connection, kind, node, who, why, "auto", now)
@@ -573,8 +578,8 @@ class Actions:
             except life.Refused as refused:
                 raise Conflict(refused.what, where=str(action_id), remedy=refused.remedy) from None
             stored.save(connection, action_id, before, after, who, now)
-            self._take_effect(connection, action_id, before, after, who, now, isolated)
-            return [(action_id, after)] if after.state != before.state else [(0, after)]
+            also = self._take_effect(connection, action_id, before, after, who, now, isolated)
+            return [(action_id, after) if after.state != before.state else (0, after), *also]
 
         changed = await self._store.awrite(work)
         self._tell([one for one in changed if one[0]])
@@ -589,9 +594,9 @@ class Actions:
         who: str,
         now: float,
         isolated: Collection[str] | None,
-    ) -> None:
+    ) -> list[tuple[int, Record]]:
         """Update the nodes: one is out of service once somebody has taken it out, even if the rest failed, and in service once
-        it was given back.
+        it was given back. Returns what is to be done next about them.
         """
         done = after.state == "succeeded" and before.state != "succeeded"
         if after.kind == RELEASE:
@@ -599,15 +604,26 @@ class Actions:
         elif after.kind in _TAKES_OUT:
             state, done = "isolated", done or bool(isolated)
         else:
-            return
+            return []
         if not done:
-            return
+            return []
         order = stored.order(connection, action_id)
         nodes = order["nodes"]
         if state == "isolated" and isolated is not None:  # it may be reported twice
             nodes = [one for one in nodes if one in isolated and not stored.was_isolated(connection, one, after.key)]
         for node in nodes:
             stored.set_node(connection, node, state, after.decided_by or who, order["why"], after.key, now)
+        return self._reboot(connection, action_id, nodes, now) if state == "isolated" else []
+
+    def _reboot(self, connection: Connection, action_id: int, nodes: Sequence[str], now: float) -> list[tuple[int, Record]]:
+        """Ask for a reboot of nodes that were just isolated, if the policy says that this is the remedy."""
+        reason = stored.reason_of(connection, action_id)
+        mode = reboot_after_isolation(reason, self.policy, now) if reason is not None else "observe"
+        changed: list[tuple[int, Record]] = []
+        for node in nodes if mode != "observe" else ():
+            why = f"isolated for {str(reason).replace('_', ' ')} by action {action_id}"
+            changed += self._enter_node(connection, REBOOT, node, "policy", why, mode, now)
+        return changed
 
     async def tick_all(self) -> None:
         """Let actions expire whose time is over."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from sqlalchemy import Connection
 
-from diagnose.decision.policy import ISOLATE, RELEASE
+from diagnose.decision.policy import ISOLATE, REBOOT, RELEASE
 from service.acting.finders import (
     ComponentStates,
     KubernetesEvents,
@@ -214,6 +214,16 @@ async def release(
     node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[bodies.NodeRequest, Body()]
 ) -> Any:
     return await _asked(service, RELEASE, node, who, request.why)
+
+
+@router.post(
+    "/v1/nodes/{node}/reboot", response_model=bodies.Action, status_code=201, summary="Reboot a node", responses=_UNDER_WAY
+)
+async def reboot(
+    node: Annotated[str, Path(max_length=200)], service: Here, who: Operator, request: Annotated[bodies.NodeRequest, Body()]
+) -> Any:
+    """Only of a node that is isolated or suspect. Slurm waits until no job runs there. An isolated node stays isolated."""
+    return await _asked(service, REBOOT, node, who, request.why)
 
 
 async def _asked(service: Service, kind: str, node: str, who: Who, why: str) -> Any:

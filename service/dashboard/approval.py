@@ -70,6 +70,10 @@ def touched(order: Order, others: Sequence[dict[str, Any]], nodes: int, isolated
         said.append(f"The restart leaves out {', '.join(order.avoid[:8])}, which stay in service.")
     if order.kind == "hold":
         said.append(f"Job {order.job} is held: its controller does not start it again until somebody lets it go.")
+    if order.kind == "reboot":
+        said.append(
+            f"{', '.join(order.nodes)} is rebooted as soon as no job runs there. What is isolated stays isolated after that."
+        )
     if order.kind == "release":
         said.append(f"Jobs may be placed on {', '.join(order.nodes)} again.")
     return said

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from diagnose.decision.policy import ISOLATE, RELEASE
+from diagnose.decision.policy import ISOLATE, REBOOT, RELEASE
 from service.acting.executors.executor import Order
 from service.auth import check_runs_the_cluster
 from service.dashboard import charts, links, session
@@ -135,7 +135,7 @@ def _why(detail: dict[str, Any]) -> str | None:
 
 
 async def ask(request: Request) -> Response:
-    """A person asks to isolate a node, or to give it back."""
+    """A person asks to isolate a node, to give it back, or to reboot it."""
     page = Page.of(request)
     name = request.path_params["node"]
     if "operate" not in page.who.may:
@@ -144,9 +144,9 @@ async def ask(request: Request) -> Response:
     async with request.form(max_files=0, max_fields=5) as form:
         session.check_form(request, form.get("csrf"))
         answer, why = str(form.get("answer", "")), str(form.get("why", ""))[:500].strip()
-    kind = {"isolate": ISOLATE, "return": RELEASE}.get(answer)
+    kind = {"isolate": ISOLATE, "return": RELEASE, "reboot": REBOOT}.get(answer)
     if kind is None:
-        raise Refused("nothing to do", where=answer[:40], remedy="choose isolate or return")
+        raise Refused("nothing to do", where=answer[:40], remedy="choose isolate, return or reboot")
     try:
         action = await page.service.actions.ask_for_node(
             kind, storable(name, "node") or "", page.who.name, why or f"{answer}, by hand"

@@ -233,6 +233,7 @@ _SAID = {
     "retired": ("good", "The rule no longer acts."),
     "isolate": ("good", "Asked for: the node will be isolated."),
     "return": ("good", "Asked for: the node will be returned to service."),
+    "reboot": ("good", "Asked for: the node is rebooted as soon as no job runs there."),
     "under_way": ("warn", "That is under way for this node already: see its actions below."),
     "late": ("warn", "It had been decided already."),
 }

@@ -134,7 +134,8 @@ def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any
         "skip_batches": row.skip_batches,
         "why": row.why,
         # If a job is submitted again under its name, more nodes may be added later. They are not part of this decision.
-        "last_seen": min(row.last_seen, row.created) if row.last_seen is not None else None,
+        # Of an order about nodes alone: a node that was rebooted since need not be rebooted again.
+        "last_seen": min(row.last_seen, row.created) if row.last_seen is not None else row.created if row.job is None else None,
         "subject": row.subject,
         "claim": confirmations.claim_of(connection, row.attempt_id, word) if claims and row.attempt_id is not None else None,
     }
@@ -143,6 +144,13 @@ def _order(connection: Connection, row: Row[Any], claims: bool) -> dict[str, Any
 def group_id(connection: Connection, attempt_id: int) -> int | None:
     """The failure group of an attempt."""
     found: int | None = connection.execute(_GROUP, {"attempt": attempt_id}).scalar()
+    return found
+
+
+def reason_of(connection: Connection, action_id: int) -> str | None:
+    """The reason of the diagnosis that an action answers."""
+    x = t.actions.c
+    found: str | None = connection.execute(select(x.reason).where(x.id == action_id)).scalar()
     return found
 
 

@@ -26,6 +26,8 @@ CHECK: Final = "check"
 """test the nodes of the order: the dispatcher does that with the site's program, whatever the executor's type"""
 HOLD: Final = "hold"
 """keep a job's controller from starting it again: only where there is such a controller"""
+REBOOT: Final = "reboot"
+"""only of executors that say so"""
 KINDS: Final = RESTARTS | {"isolate", "release"}
 State = Literal["succeeded", "failed", "unknown"]
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
@@ -53,7 +55,9 @@ class Order:
     skip_batches: tuple[int, int] | None = None
     why: str = ""
     last_seen: float | None = None
-    """when the attempt was last heard of before the decision; what began after that is not what failed"""
+    """when the attempt was last heard of before the decision; what began after that is not what failed. Of an order about nodes
+    alone: when it was decided
+    """
     link: str | None = None
     """the action's page, for people"""
     subject: str | None = None

@@ -23,6 +23,7 @@ from service.acting.executors.claim import Confirmed, Unconfirmed
 from service.acting.executors.executor import (
     KINDS,
     MOST_AVOIDED,
+    REBOOT,
     RESTARTS,
     TAKES_OUT,
     Order,
@@ -49,6 +50,8 @@ _QUEUED: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"
 _ON: Final = frozenset({"RUNNING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"})
 _STOPPED: Final = frozenset({"SUSPENDED", "STOPPED"})
 """it is silent because somebody said so"""
+_REBOOTING: Final = frozenset({"REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED"})
+_BUSY: Final = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 _OVER: Final = frozenset(
     {"BOOT_FAIL", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "COMPLETING"}
 )
@@ -61,10 +64,20 @@ class Node:
     name: str
     states: frozenset[str]
     reason: str
+    booted: float | None = None
 
     @property
     def drained(self) -> bool:
-        return bool(self.states & {"DRAIN", "DRAINED", "DRAINING"})
+        """Whether it is out of service because somebody said so. An isolated one is down after a reboot, with our reason."""
+        return bool(self.states & {"DRAIN", "DRAINED", "DRAINING"}) or ("DOWN" in self.states and self.ours)
+
+    @property
+    def ours(self) -> bool:
+        return self.reason.startswith(_OURS)
+
+    @property
+    def rebooting(self) -> bool:
+        return bool(self.states & _REBOOTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +168,11 @@ class Door(Protocol):
 
     async def resume(self, name: str) -> None: ...
 
+    async def reboot(self, name: str, reason: str | None) -> None:
+        """Reboot it as soon as no job runs there. With a reason it comes back into service, without one it stays out of it, and
+        keeps its reason.
+        """
+
     async def note(self, job_id: str, comment: str) -> None:
         """Set the administrators' comment of a job."""
 
@@ -187,7 +205,7 @@ class Door(Protocol):
 class Slurm:
     """The executor."""
 
-    kinds = KINDS
+    kinds = KINDS | {REBOOT}
 
     def __init__(self, doors: Sequence[Door]) -> None:
         self._doors = tuple(doors)
@@ -230,7 +248,7 @@ class Slurm:
         done: list[str] = []
         out: list[str] = []
         try:
-            if order.kind not in KINDS:
+            if order.kind not in self.kinds:
                 raise Problem(f"the Slurm executor cannot carry out {order.kind[:40]!r}")
             nodes = [await self._known_node(name) for name in node_names(order.nodes)]
             if order.kind in TAKES_OUT:
@@ -241,7 +259,7 @@ class Slurm:
                     raise Moved(f"job {job.id} is just ending")
                 self._check(order, job, [node.name for node in nodes if node.name not in out])
             avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
-            if order.kind in TAKES_OUT or order.kind == "release":
+            if order.kind in TAKES_OUT or order.kind in ("release", REBOOT):
                 if not nodes:
                     raise Problem(f"the order {order.kind} names no node")
                 for node in nodes:
@@ -359,15 +377,20 @@ class Slurm:
         return node
 
     async def _turn(self, order: Order, name: str, done: list[str], dry_run: bool) -> bool:
-        """Take a node out of service, or give it back. Returns whether it was taken out now.
+        """Take a node out of service, give it back, or reboot it. Returns whether it was taken out now.
 
         It is looked at just before that: a drain with our reason would take the place of one that a person made meanwhile.
         """
+        if order.kind == REBOOT:
+            await self._reboot(order, name, done, dry_run)
+            return False
         node = await self._known_node(name)
+        if node.rebooting and not node.reason.startswith(mark(order.key)):  # what is changed now is lost when it is up again
+            raise Problem(f"{node.name} is just being rebooted", may_retry=True)
         if order.kind == "release":
             if not node.drained:
                 done.append(f"{node.name} is in service already")
-            elif not node.reason.startswith(_OURS):
+            elif not node.ours:
                 raise Problem(f"{node.name} was drained by others: {node.reason[:80]!r}; resume it by hand")
             else:
                 if not dry_run:
@@ -382,6 +405,24 @@ class Slurm:
             done.append(f"drained {node.name}")
             return not dry_run
         return False
+
+    async def _reboot(self, order: Order, name: str, done: list[str], dry_run: bool) -> None:
+        """Slurm itself waits until no job runs there. It does not say who asked for a reboot that is over, but when it was."""
+        node = await self._known_node(name)
+        if node.rebooting:
+            done.append(f"{name} is being rebooted")
+            return
+        if order.last_seen is not None and node.booted is not None and node.booted > order.last_seen:
+            done.append(f"{name} was rebooted since")
+            return
+        if (node.drained or "DOWN" in node.states) and not node.ours:
+            raise Problem(f"{name} was taken out by others: {node.reason[:80]!r}; reboot it by hand")
+        if not dry_run:
+            reason = None if node.drained else order.reason
+            await self._ask("reboot nodes", lambda door: door.reboot(name, reason))
+        when = "as soon as no job runs there" if node.states & _BUSY else "now"
+        then = "stays out of service after that" if node.drained else "is in service again after that"
+        done.append(f"Slurm reboots {name} {when}, and it {then}")
 
     # --- jobs
 

@@ -24,6 +24,8 @@ _MOVED = ("Job has already finished", "Job/step already completing or completed"
 _NO_NODE = "diagnose-no-such-node"
 _WAITS_ALREADY = "Job is pending execution"
 _NODE_STATE = re.compile(r"^ +State=([A-Z_+*~#%$@!^-]+)", re.MULTILINE)
+_BOOTED = re.compile(r"^ +BootTime=(\S+)", re.MULTILINE)
+_CANNOT_REBOOT = re.compile(r"^RebootProgram += \(null\)", re.MULTILINE)
 _NODE_REASON = re.compile(r"^ +Reason=(.*?)(?: \[[^\]\n]*\])?$", re.MULTILINE)
 _JOB_STATE = re.compile(r"^ +JobState=([A-Z_]+) Reason=(\S*)", re.MULTILINE)
 _RESTARTS = re.compile(r"^ +Requeue=\d+ Restarts=(\d+)", re.MULTILINE)
@@ -65,15 +67,13 @@ class Commands:
 
     async def _rights(self) -> list[str]:
         """Slurm looks whether somebody may change nodes before it looks for the node: so this changes nothing, and tells."""
-        try:
-            await self.drain(_NO_NODE, "a test of rights")
-        except Problem as problem:
-            if any(text in problem.what for text in _UNKNOWN):
-                return []
-            return [
-                f"every order would fail: {problem.what}. Make the user an administrator of Slurm: "
-                "sacctmgr modify user NAME set adminlevel=Administrator"
-            ]
+        remedy = "Make the user an administrator of Slurm: sacctmgr modify user NAME set adminlevel=Administrator"
+        for what, does in (("every order", self.drain), ("a reboot", self.reboot)):
+            try:
+                await does(_NO_NODE, "a test of rights")
+            except Problem as problem:
+                if not any(text in problem.what for text in (*_UNKNOWN, "RebootProgram is not set")):
+                    return [f"{what} would fail: {problem.what}. {remedy}"]
         return []
 
     async def _accounting(self) -> list[str]:
@@ -94,7 +94,9 @@ class Commands:
         if state is None:
             raise Problem(f"scontrol shows no state for {name}: {said[:80]!r}", may_retry=True)
         states = frozenset(part.rstrip("*~#%$@!^-") for part in state[1].split("+"))
-        return Node(found, states, reason[1] if reason else "")
+        return Node(
+            found, states, reason[1] if reason else "", _moment(booted[1]) if (booted := _BOOTED.search(said)) else None
+        )
 
     async def nodes(self) -> tuple[str, ...]:
         said = await self._run("sinfo", "--all", "--noheader", "--Node", "--format=%N")
@@ -131,6 +133,12 @@ class Commands:
 
     async def resume(self, name: str) -> None:
         await self._run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+
+    async def reboot(self, name: str, reason: str | None) -> None:
+        if _CANNOT_REBOOT.search(await self._run("scontrol", "show", "config")):  # slurmctld would wait for it in vain
+            raise Problem("Slurm cannot reboot nodes: RebootProgram is not set in slurm.conf")
+        then = ["nextstate=DOWN"] if reason is None else ["nextstate=RESUME", f"reason={reason}"]
+        await self._run("scontrol", "reboot", "ASAP", *then, name)
 
     async def note(self, job_id: str, comment: str) -> None:
         await self._run("scontrol", "update", f"JobId={job_id}", f"AdminComment={comment}")
@@ -239,11 +247,14 @@ def _whose(said: str) -> tuple[str, str, str, float | None]:
     if any(len(one) != 1 for one in found):
         return "", "", "", None  # the owner is uncertain
     ((owner, uid),), (nodes,), (began,) = found
+    return owner, uid, nodes if nodes != "(null)" else "", _moment(began)
+
+
+def _moment(text: str) -> float | None:
     try:
-        since = datetime.fromisoformat(began).replace(tzinfo=UTC).timestamp()
-    except ValueError:  # Unknown, N/A
-        since = None
-    return owner, uid, nodes if nodes != "(null)" else "", since
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    except ValueError:  # Unknown, N/A, None
+        return None
 
 
 def _passes(said: str) -> bool:

@@ -75,7 +75,8 @@ class Rest:
         if found is None:
             return None
         states = {*_words(found.get("state")), *_words(found.get("state_flags"))}
-        return Node(str(found.get("name")), frozenset(states), str(found.get("reason") or ""))
+        booted = float(_count(found.get("boot_time"))) or None
+        return Node(str(found.get("name")), frozenset(states), str(found.get("reason") or ""), booted)
 
     async def nodes(self) -> tuple[str, ...]:
         return tuple(str(one["name"]) for one in await self._nodes())
@@ -121,6 +122,9 @@ class Rest:
 
     async def resume(self, name: str) -> None:
         await self._update_node(name, {"state": ["RESUME"]})
+
+    async def reboot(self, name: str, reason: str | None) -> None:
+        raise Unsupported
 
     async def note(self, job_id: str, comment: str) -> None:
         # Up to 0.0.38 an update must name an environment, and cannot set the administrators' comment.

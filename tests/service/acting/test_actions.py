@@ -14,7 +14,7 @@ from sqlalchemy import Connection, update
 
 from diagnose.decision import action as life
 from diagnose.decision.action import Record
-from diagnose.decision.policy import ISOLATE, RELEASE, Policy
+from diagnose.decision.policy import ISOLATE, REBOOT, RELEASE, Policy
 from diagnose.decision.policy_file import over_shipped
 from diagnose.report import Action, EvidenceLine, Report, Steps
 from service.acting.actions import Actions
@@ -534,6 +534,39 @@ def test_a_node_is_taken_out_and_given_back(desk: Desk) -> None:
     assert [(entry["what"], entry["who"]) for entry in trail] == [("node.ok", "kim"), ("node.isolated", "kim")]
     with pytest.raises(Unknown):
         desk.run(desk.actions.ask_for_node(ISOLATE, "never-heard-of", "kim", "why not"))
+
+
+def test_a_reboot_is_for_nodes_that_are_isolated_or_doubted_and_changes_neither(desk: Desk) -> None:
+    judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
+    done(desk, desk.run(desk.actions.ask_for_node(ISOLATE, "n1", "kim", "fans are broken")))
+    done(desk, desk.run(desk.actions.ask_for_node(REBOOT, "n1", "kim", "it may help")))
+    assert node(desk)["state"] == "isolated"
+    done(desk, desk.run(desk.actions.ask_for_node(RELEASE, "n1", "kim", "new fans")))
+    with pytest.raises(Conflict, match="nothing speaks against it"):
+        desk.run(desk.actions.ask_for_node(REBOOT, "n1", "kim", "for fun"))
+
+
+@pytest.mark.parametrize(
+    ("clauses", "state"),
+    [
+        pytest.param("mode: auto", None, id="not-unless-the-policy-says-so"),
+        pytest.param("mode: auto\nactions: {ecc_error: {reboot: true}}", "approved", id="by-itself"),
+        pytest.param("mode: auto\nmodes: {reboot: approve}\nactions: {ecc_error: {reboot: true}}", "proposed", id="with-a-yes"),
+        pytest.param("mode: auto\nmodes: {reboot: observe}\nactions: {ecc_error: {reboot: true}}", None, id="observed"),
+    ],
+)
+def test_a_node_that_was_isolated_is_rebooted_where_that_is_the_remedy(
+    store: Store, tmp_path: Path, clauses: str, state: str | None
+) -> None:
+    desk = Desk(store, policy(tmp_path, f"{clauses}\nlimits: {{isolated_share: 100%}}"))
+    failed(desk, made=broken())
+    desk.decide()
+    (isolation,) = desk.rows()
+    assert isolation["kind"] == "isolate_and_restart"
+    desk.clock.now += 120
+    done(desk, isolation["id"])
+    asked = [(row["nodes"], row["state"], row["why"]) for row in desk.rows() if row["kind"] == REBOOT]
+    assert asked == ([(["n1"], state, f"isolated for ecc error by action {isolation['id']}")] if state else [])
 
 
 @pytest.mark.parametrize("ends", ["failed", "expired", "told-late"])
