@@ -16,7 +16,7 @@ from diagnose.errors import DiagnoseError
 from service.acting.executors import nodecheck
 from service.acting.executors.command import Command
 from service.acting.executors.configuration import TYPES, choose, load, objections
-from service.acting.executors.executor import KINDS, Order, Outcome, Problem
+from service.acting.executors.executor import KINDS, REBOOT, Order, Outcome, Problem
 from service.acting.executors.http import Server
 from service.acting.executors.kubernetes import Kubernetes
 from service.acting.executors.kubernetes_nodes import Ways
@@ -57,7 +57,13 @@ def write(folder: Path, text: str) -> Path:
 
 def test_a_whole_file(tmp_path: Path) -> None:
     alps, attempt, ops, own = load(write(tmp_path, WHOLE))
-    assert (alps.name, alps.kinds, alps.patience_s, alps.dry_run, alps.repeatable) == ("alps", KINDS, 300.0, False, True)
+    assert (alps.name, alps.kinds, alps.patience_s, alps.dry_run, alps.repeatable) == (
+        "alps",
+        KINDS | {REBOOT},
+        300.0,
+        False,
+        True,
+    )
     assert isinstance(alps.executor, Slurm)
     assert (attempt.kinds, attempt.dry_run) == ({"restart", "retry_later"}, True)
     assert (ops.type, ops.repeatable) == ("webhook", True)
@@ -110,7 +116,7 @@ NAMED = "executors:\n  - name: a\n    "
         pytest.param(NAMED + "type: slurm\n", 3, "no way to reach Slurm", id="slurm-of-nothing"),
         pytest.param(NAMED + "type: slurm\n    comands: true\n", 4, "no such option", id="misspelt-option"),
         pytest.param(NAMED + "type: slurm\n    commands: maybe\n", 4, "neither true nor false", id="neither"),
-        pytest.param(NAMED + "type: slurm\n    commands: true\n    kinds: [reboot]\n", 5, "nothing that it does", id="kind"),
+        pytest.param(NAMED + "type: slurm\n    commands: true\n    kinds: [revolve]\n", 5, "nothing that it does", id="kind"),
         pytest.param(NAMED + "type: slurm\n    commands: true\n    patience: soon\n", 5, "no duration", id="duration"),
         pytest.param(NAMED + "type: slurm\n    commands: true\n    at_once: 0\n", 5, "whole number", id="at-once"),
         pytest.param(NAMED + "type: slurm\n    commands: true\n    jobs: {user: x}\n", 5, "no such option", id="jobs"),
@@ -220,7 +226,7 @@ def test_types_are_documented() -> None:
 
 def test_the_sample_is_read() -> None:
     (slurm,) = load(ROOT / "deploy" / "executors.yaml")
-    assert (slurm.type, slurm.dry_run, slurm.kinds) == ("slurm", True, KINDS)
+    assert (slurm.type, slurm.dry_run, slurm.kinds) == ("slurm", True, KINDS | {REBOOT})
 
 
 # --- a program
