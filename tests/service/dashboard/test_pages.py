@@ -435,7 +435,7 @@ def test_a_node_is_taken_out_and_given_back_after_a_question(page: Any, server: 
     page.wait_for_selector("#record >> text=node.isolated")
     page.reload()
     page.click("button:text('Reboot')")
-    page.wait_for_selector("text=Approved, but nothing can carry it out")
+    page.wait_for_selector("text=Asked for: the node is rebooted as soon as no job runs there.")
     assert server.get("/v1/actions")["actions"][0]["kind"] == "reboot"
     page.click("button:text('Return to service')")
     page.wait_for_selector("text=Asked for: the node will be returned to service.")
