@@ -47,7 +47,7 @@ KNOWN: Final = (
     ),
     ("1Password, age", r"ops_eyJ[A-Za-z0-9+/=]{40,}|AGE-SECRET-KEY-1[A-Z0-9]{16,}"),
     ("Twilio", r"SK[0-9a-f]{32}"),
-    ("Telegram", r"[0-9]{8,10}:AA[\w\-]{30,}"),
+    ("Telegram", r"(?:bot)?[0-9]{8,10}:AA[\w\-]{30,}"),
     ("Discord", r"[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,}"),
     ("JSON Web Tokens, and other JSON in base64", r"eyJ[\w+/=\-]{16,}(?:\.[\w=\-]+)*"),
 )

@@ -98,6 +98,8 @@ _QUERY_NAMES = frozenset(
     "sig signature key code auth token x-amz-signature x-amz-credential x-goog-signature x-goog-credential".split()
 )
 
+_FORMAT = re.compile(r"%(?:[({<%]|[-+#.0-9]{0,9}[a-z]\Z|[A-Za-z_]{1,64}\Z|\w{1,64}%)")
+"""a place for a value (%s, %5.2f, %(name)s) or a variable (%NAME%). A password may begin with % as well"""
 _NUMBER_WITH_UNIT = re.compile(r"[-+~]?\d[\d.,:]*(?:[eE][-+]?\d+)?[A-Za-z%/µ]*(?:/[A-Za-z]+)?\Z")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T_ ]?[\d:.,Z+-]*\Z")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -476,7 +478,8 @@ def _harmless(value: str, *, quoted: bool = False) -> bool:
     if not any(map(str.isalnum, bare)) or bare.lower() in _PROSE or _PLACEHOLDER.fullmatch(value):
         return True
     if (
-        value[0] in "${%"
+        value[0] in "${"
+        or _FORMAT.match(value)
         or (value[0] == "<" and value[-1] == ">")
         or value[0] == "["
         or _MASK.match(value)

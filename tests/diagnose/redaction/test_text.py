@@ -49,7 +49,8 @@ def secrets() -> list[tuple[str, str, str]]:
         ("https://{}@host.com/x", MIXED), ("https://h/x?token={}&a=1", "zz99zz99"), ("https://h/x?a=1&sig={}", "ab%2Fcd12"),
         ("https://h/x?X-Amz-Signature={}", HEX), ("https://h/x?key={}", MIXED), ("AccountKey={};EndpointSuffix=x", "abcd=="),
         ("curl -u bob:{} https://h", "pw1"), ("Set-Cookie: {}", "session=a1; Path=/"), ("https://h/bot/v2/hook/{}", "9f1c2b3a-77de-4a01"),
-        ("- name: HF_TOKEN\n  value: {}\n", "abc"), ("password=<token>{}", "rest"), ("\\npassword={}", "x1"), ("private_key: '{}'", "zz"),
+        ("- name: HF_TOKEN\n  value: {}\n", "abc"), ("password=<token>{}", "rest"), ("password: {}", "%79mAT3a"),
+        ("https://api.telegram.org/bot{}/sendMessage", "515375836:AA28p_e9TsYgWiwkV-g_mpOcv4yxNTWDRvX"), ("\\npassword={}", "x1"), ("private_key: '{}'", "zz"),
     ]  # fmt: skip
     found += [(text.format(value), value, "token") for text, value in behind]
     for head in ("RSA ", "OPENSSH ", "EC ", ""):
@@ -210,6 +211,7 @@ EVIDENCE = [
     "use_auth_token=None, token=True, hf_token: null, password='', api_key=*****, secret=${SECRET}, token: 12.5ms, token=3.1e+05",
     "KeyError: 'model.layers.0.self_attn.q_proj.weight' key: model.layers.31.mlp.down_proj.weight (key=layers.0.attn)",
     "cache key: " + HEX + HEX,
+    "password: %s, token=%(token)s, secret: %5.2f, password=%PASSWORD%, passwd: %%, password: %PASSWORD",
     "    client = Client(api_key=os.environ['API_KEY'], token=get_token(), password=self.password)",
     "    def login(token: Optional[str] = None, password: str = '') -> None:",
     "Invalid credentials: password authentication failed; Password: required; invalid API key: missing",
