@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from diagnose.compression.templates import Templates
 from diagnose.knowledge.rules import Example, Rule
-from diagnose.verification.numbers import VALUE, named, watched
+from diagnose.verification.numbers import VALUE, measured, named
 
 _MOST_SHAPES = 20_000
 _MOST_SAMPLES = 8
@@ -381,11 +381,11 @@ def rule_of(template: Template) -> Rule:
 
 
 def captures(line: str) -> tuple[tuple[str, str], ...]:
-    """How to read the numbers of a line that have names, if it has one that detectors watch: what a filter drops they never
+    """How to read the numbers of a line that have names, if it has one whose leap is news: what a filter drops detectors never
     see.
     """
     found = list(named(line))
-    if not any(one.quantity in watched() for one in found):
+    if not any(one.quantity in measured() for one in found):
         return ()
     made: dict[str, str] = {}
     before = 0

@@ -119,6 +119,11 @@ def test_the_loss_of_a_mined_line_is_still_read() -> None:
     assert (plain.kind, plain.metrics) == ("debug", ())
 
 
+def test_a_number_whose_leap_is_news_is_read_though_no_loss_stands_beside_it() -> None:
+    ((rule, _),) = mine([f"tuner at {step}: lr 3.{step}e-04, skipped: {step}" for step in (10, 22, 37, 41)])
+    assert [name for name, _ in rule.metrics] == ["lr", "skipped_steps"]
+
+
 def test_dots_up_to_a_column_and_bars_of_progress_are_one_whatever_their_length() -> None:
     lines = [f"  {name} {'.' * (30 - len(name))}: {n}.5 ms" for n, name in enumerate(["fetch", "scatter", "gather-all"] * 4)]
     patterns = {rule.pattern for rule, _ in mine(lines)}

@@ -206,8 +206,20 @@ def test_a_filter_hides_no_number_that_matters(pattern: str, metrics: tuple[tupl
         (r"^feeder order: \S+ 4 5$", "feeder order: {} 4 5", None),
         (r"^judge reward: \d+\.\d+$", "judge reward: 0.{}", "reward stands in it"),
         (r"^judge ppl=\d+\.\d+$", "judge ppl=3.{}", "perplexity stands in it"),
+        (r"^feeder balance: \d+\.\d+$", "feeder balance: 0.{}", "987650.10 in place of '0.10'"),
+        (r"^feeder balance: \d{1,3}\.\d+$", "feeder balance: 0.{}", None),
+        (r"^feeder balance: \d+\.\d+ shards? \d+$", "feeder balance: 0.{} shards 4", "987650.10 in place of '0.10'"),
+        (r"^feeder is at \d+\.\d+ of it$", "feeder is at 0.{} of it", "987650.10 in place of '0.10'"),
+        (r"^feeder lr=[\d.e-]+$", "feeder lr={}e-05", "9876510e-05 in place of '10e-05'"),
+        (r"^feeder skipped_steps=\d+$", "feeder skipped_steps={}", "9876510 in place of '10'"),
+        (r"^feeder took \d+\.\d+$", "feeder took 1.{}", None),
+        (r"^feeder read it in \d+\.\d+ ?(?:ms|GiB/s|%)$", "feeder read it in 1.{} ms", None),
+        (r"^feeder time \(ms\) \| in: \d+\.\d+ \| out: \d+\.\d+$", "feeder time (ms) | in: 1.{} | out: 2.5", None),
+        (r"^feeder throughput: \d+\.\d+ shards/s$", "feeder throughput: 1.{} shards/s", None),
+        (r"^feeder pass \d+: errors: \d+$", "feeder pass {}: errors: 0", "9 in place of '0', which sounds like a failure"),
+        (r"^feeder pass \d+: errors: 0$", "feeder pass {}: errors: 0", None),
+        (r"^feeder pass \d+: \d+ shards$", "feeder pass {}: 7 shards", None),
     ],
-    ids=["digits", "a named whole number", "a decimal", "an item of a list", "reward", "perplexity"],
 )
 def test_every_number_that_a_filter_would_drop_is_tried(pattern: str, line: str, lost: str | None) -> None:
     lines = tuple(line.format(n) for n in (10, 22, 37))
