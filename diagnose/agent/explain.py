@@ -31,6 +31,7 @@ from diagnose.decision.policy_file import shipped_policy
 from diagnose.diagnosis.evidence import Event, Evidence, normal
 from diagnose.diagnosis.explain import group_of
 from diagnose.diagnosis.hypotheses import Hypothesis
+from diagnose.diagnosis.likeness import heard
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.model import prompts
 from diagnose.model.answers import Answer, Ask
@@ -318,7 +319,7 @@ class _Case:
             reason
             for reason in chances
             if reason == before.reason
-            or reason in opinion.believed
+            or (reason in opinion.believed and (proved > _PROVED or not self._gives_up(opinion.believed[reason].root)))
             or (reason == opinion.reason and (may_be_healthy or reason != HEALTHY))
         )
         if answer != before.reason and not (answer == opinion.reason and opinion.share <= _MAJORITY):
@@ -359,7 +360,7 @@ class _Case:
             changes["mitigation"] = before.mitigation or believed.mitigation
             if not (before.suspects.nodes or before.suspects.ranks or before.suspects.gpus):
                 changes["suspects"] = _suspects(believed)
-            if believed.share >= _AGREED and not self._same_place(believed.root):
+            if believed.share >= _AGREED and not self._same_place(believed.root) and not self._gives_up(believed.root):
                 root = believed.root
                 self._note(f"The root line is the model's: the rules name {self._rules_place()}.")
             self._note("The summary is the model's words.")
@@ -517,6 +518,20 @@ class _Case:
             return False
         one, other = self.material.events[theirs], self.material.events[number]
         return one is other or normal(one.body) == normal(other.body)
+
+    def _gives_up(self, number: int) -> bool:
+        """Whether a model would give up a line that tells of a failure for one that does not.
+
+        One that guesses names any line, and one that repeats what the rules say has proved nothing about lines. But behind an
+        echo the cause may stand in words that nobody knows.
+        """
+        theirs = self._number_of(self.report.diagnosis.root_cause)
+        return theirs is not None and self.kind != "echo" and self._tells(theirs) and not self._tells(number)
+
+    def _tells(self, number: int) -> bool:
+        """Whether a line tells of a failure: a rule knows it, or it sounds so."""
+        event = self.material.events[number]
+        return self.material.evidence.rule(event) is not None or heard(event.text, event.body).sounds
 
     def _rules_place(self) -> str:
         root = self.report.diagnosis.root_cause

@@ -302,6 +302,26 @@ def test_agreement_raises_confidence_and_takes_the_better_line_and_words(endpoin
     assert any("The root line is the model's" in note for note in report.diagnosis.notes)
 
 
+RAISED = (
+    f"{steps(1, 40)}settings come from part seven\n"
+    "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nKeyError: 'lanes'\n"
+)
+
+
+@pytest.mark.parametrize("proved", [False, True])
+def test_a_line_that_tells_of_a_failure_is_not_given_up_for_one_that_does_not(proved: bool, endpoint: Endpoint) -> None:  # noqa: F811
+    """A model that repeats the rules' reason and names any line. Only one that has proved itself objects with such a line."""
+    job = job_of(RAISED)
+    before = job.report().diagnosis
+    records = {"tiny": Record({"generic": [40.0, 1.0]})} if proved else {}
+    endpoint.text = lambda body, k: cause(body, "part seven", "key_error")
+    agreed = improved(job, endpoint, records=records).report.diagnosis
+    assert (agreed.reason, agreed.root_cause) == ("key_error", before.root_cause)
+    endpoint.text = lambda body, k: cause(body, "part seven", "storage_error")
+    objected = improved(job_of(f"again\n{RAISED}"), endpoint, records=records).report.diagnosis
+    assert objected.reason == ("storage_error" if proved else "key_error")
+
+
 def test_agreement_does_not_make_surer_what_isolates_a_node(endpoint: Endpoint) -> None:  # noqa: F811
     job = job_of(
         f"{steps(1, 40)}Nov 22 10:00:00 gpu-07 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
