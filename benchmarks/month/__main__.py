@@ -98,7 +98,9 @@ class Month:
             )
             shutil.copy(HERE / "probe.sh", self.folder / "probe")
             (self.folder / "probe").chmod(0o755)
-            (self.folder / "python").symlink_to(sys.executable)
+            # Not a link: who starts Python by a link outside of its environment does not find what is installed there.
+            (self.folder / "python").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
+            (self.folder / "python").chmod(0o755)
             lines = [f"{node} {one['kind']} {int(100 * one['chance'])}\n" for node, one in self.bad.items()]
             (self.folder / "bad").write_text("".join(lines))
             for name in ("deaths", "hangs", "met"):

@@ -249,6 +249,7 @@ class Dispatch:
         until, failures = time.monotonic() + by.patience_s, 0
         while True:
             tested = await by.check.test(order.nodes)
+            log.info("action %d: %s", taken.id, tested.said)
             if tested.verdict is not None:
                 await self._tell_of(tested.verdict, by, taken)
                 return Outcome("succeeded", tested.said)
