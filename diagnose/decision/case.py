@@ -53,6 +53,8 @@ class Case:
         self.decided_by = "usual"
         self.holds = False
         """besides the advice, its controller is kept from starting it again"""
+        self.rests_on_diagnosis = True
+        """else how sure the diagnosis is does not matter for the action"""
         self.settled = False
         """nothing may be done about it any more"""
 

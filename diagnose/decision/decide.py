@@ -112,14 +112,10 @@ _UNSAID = ("unknown", "host_out_of_memory")
 
 
 def _killed(case: Case) -> None:
-    """Was it killed from outside, and nothing says that memory ran out? The first time a restart costs less than a person."""
+    """Did it die amid its work, and nothing says of what? The first time a restart costs less than a person."""
     reason, root, ending = case.diagnosis.reason, case.diagnosis.root_cause, case.history.ending
-    # Of an unknown reason the report proposes a restart only after a SIGKILL amid the work.
-    if reason == "unknown" and case.kind == case.report.action.kind == "restart":
-        if any(one.reason in _UNSAID for one in case.history.attempts):
-            why = "It was killed again, and nothing says by whom: a person should look."
-            case.choose("killed", "none", why, tell="operator")
-            case.wanted = "none"
+    if reason == "unknown":
+        _of_nobody_knows_what(case, ending)
         return
     if case.settled or case.kind not in OF_THE_JOB or not shipped_taxonomy().has(reason, "kills") or root is None:
         return
@@ -131,6 +127,24 @@ def _killed(case: Case) -> None:
     why = "Something killed it, and nothing says that memory ran out: once may be luck, a second time is not."
     case.choose("killed", "restart", why, tell="nobody")
     case.wanted = "restart"
+
+
+def _of_nobody_knows_what(case: Case, ending: Ending | None) -> None:
+    """One restart of what had made steps, if the scheduler says that it failed, and so nobody stopped it."""
+    # The report proposes a restart only after a SIGKILL amid the work.
+    killed = case.kind == case.report.action.kind == "restart"
+    told = ending is not None and ending.kind == "failed" and case.report.outcome == "failed"
+    failed = told and case.diagnosis.step is not None
+    if case.settled or not (killed or failed):
+        return
+    if any(one.reason in _UNSAID for one in case.history.attempts):
+        how = "was killed" if killed else "failed"
+        case.choose("killed", "none", f"It {how} again, and nothing says of what: a person should look.", tell="operator")
+        case.wanted = "none"
+    elif failed:
+        why = "Nothing says why it failed amid its work: once may be luck, a second time is not."
+        case.choose("killed", "restart", why, tell="owner")
+        case.wanted, case.rests_on_diagnosis = "restart", False
 
 
 def _after_the_time_limit(case: Case, ending: Ending) -> None:
@@ -423,7 +437,8 @@ def _at_most(case: Case, kind: str, *, by_confidence: bool = True) -> Mode:
     """How far an action of this kind may go without a person, as ``_narrow`` says with reasons."""
     chosen = case.policy.mode_for(case.diagnosis.reason, kind, case.job_class).mode
     hours = quiet(case.policy.quiet_hours, kind, case.now)
-    unsure = by_confidence and case.diagnosis.confidence < case.policy.confidence_for(kind, case.job_class)
+    asked = by_confidence and case.rests_on_diagnosis
+    unsure = asked and case.diagnosis.confidence < case.policy.confidence_for(kind, case.job_class)
     doubted = unsure or case.history.unconfirmed is not None or case.diagnosis.by == "agent"
     limits = [chosen, hours.at_most if hours is not None else "auto", "approve" if doubted else "auto"]
     return MODES[min(map(MODES.index, limits))]
@@ -443,7 +458,7 @@ def _narrow(case: Case, chosen: Chosen, kind: str) -> None:
         change = "a person's yes, or a rule that knows the line: diagnose rules"
         case.hold("agent", "the diagnosis is an agent's", change, at_most="approve")
     needed = case.policy.confidence_for("isolate_and_restart" if case.kind == ISOLATE else kind, case.job_class)
-    if case.diagnosis.confidence < needed:
+    if case.rests_on_diagnosis and case.diagnosis.confidence < needed:
         said = f"the diagnosis is {case.diagnosis.confidence:.0%} sure, {needed:.0%} are asked for"
         case.hold("confidence", said, "a person's yes", case.line("confidence"), at_most="approve")
     if (hours := quiet(case.policy.quiet_hours, kind, case.now)) is not None and MODES.index(hours.at_most) < MODES.index(

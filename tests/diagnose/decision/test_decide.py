@@ -73,6 +73,28 @@ def test_a_sigkill_that_nothing_explains_gets_one_restart(tmp_path: Path, before
     assert decide(made, history, None, policy(tmp_path), NOW).action.kind == kind
 
 
+@pytest.mark.parametrize(
+    ("step", "ending", "before", "text", "kind", "mode", "tell"),
+    [
+        pytest.param(400.0, "failed", (), "", "restart", "auto", "owner", id="once"),
+        pytest.param(400.0, "failed", (1,), "", "none", "auto", "operator", id="twice"),
+        pytest.param(400.0, "failed", (), "modes: {unknown: approve}", "restart", "approve", "owner", id="the-site-asks"),
+        pytest.param(None, "failed", (), "", "none", "auto", "operator", id="before-the-first-step"),
+        pytest.param(400.0, None, (), "", "none", "auto", "operator", id="no-scheduler-says-that-it-failed"),
+        pytest.param(400.0, "cancelled", (), "", "none", "auto", "nobody", id="cancelled"),
+    ],
+)
+def test_what_nobody_can_explain_is_restarted_once(
+    tmp_path: Path, step: float | None, ending: Any, before: tuple[int, ...], text: str, kind: str, mode: str, tell: str
+) -> None:
+    made = report("unknown", step=step, confidence=0.0)
+    made = made.model_copy(update={"job": made.job.model_copy(update={"attempt": 1 + len(before)})})
+    past = tuple(failed(number, reason="unknown", group="other") for number in before)
+    history = ran_on(A, attempts=past, ending=ended(ending) if ending else None)
+    decision = decide(made, history, cluster(), policy(tmp_path, text), NOW)
+    assert (decision.action.kind, decision.mode, decision.tell) == (kind, mode, tell)
+
+
 # --- what is usual -----------------------------------------------------------------------------------------------------------
 
 
