@@ -23,7 +23,17 @@ from service.store.tables import (
     sources,
 )
 
-ACTS = ("restart", "isolate_and_restart", "rollback_and_skip", "retry_later", "isolate", "release", "hold", "reboot")
+ACTS = (
+    "restart",
+    "isolate_and_restart",
+    "rollback_and_skip",
+    "retry_later",
+    "isolate",
+    "release",
+    "check",
+    "reboot",
+    "hold",
+)
 """actions that something carries out; the others say what a person should do"""
 _WAITS = (
     actions.c.state == "proposed",
