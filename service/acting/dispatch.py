@@ -297,6 +297,7 @@ class Dispatch:
         """The outcome, after as many tries as patience allows."""
         until, failures = time.monotonic() + by.patience_s, 0
         out: dict[str, None] = {}
+        done: Outcome | None = None
         while True:
             try:
                 outcome = await by.executor.carry_out(order, dry_run=by.dry_run)
@@ -306,17 +307,19 @@ class Dispatch:
             if outcome.isolated is not None or outcome.state != "succeeded":
                 out |= dict.fromkeys(outcome.isolated or ())  # a later try may not get far enough to see it
                 outcome = replace(outcome, isolated=tuple(out))
-            again = outcome.may_retry and (outcome.state == "failed" or (outcome.state == "unknown" and by.repeatable))
+            if outcome.state == "succeeded":  # what is left beside it cannot undo that
+                done = outcome
+            again = outcome.may_retry and (outcome.state != "unknown" or by.repeatable)
             failures += 1
             wait = max(self._pace.backoff.after(failures), _asked(outcome))
             if not again or by.dry_run or lost.is_set() or time.monotonic() + wait > until:
-                return outcome
+                return done or outcome
             log.info("order %s: %s; again in %.1f s", order.key, outcome.what, wait)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await lost.wait()
             if lost.is_set():
-                return outcome
+                return done or outcome
 
     async def _report(self, taken: Taken, by: Configured, outcome: Outcome, began: float) -> None:
         said, result, isolated = outcome.what, str(outcome.state), outcome.isolated

@@ -25,6 +25,7 @@ from service.acting.executors.options import SERVER, Options, Type
 from service.acting.executors.slurm import Door, Slurm
 from service.acting.executors.slurm_commands import Commands
 from service.acting.executors.slurm_rest import Rest
+from service.acting.executors.slurm_spares import RESERVATION, Spares
 from service.acting.executors.webhook import Webhook
 from service.net.guarded import Network, networks
 
@@ -164,6 +165,7 @@ def _check(options: Options) -> NodeCheck:
 
 def _slurm(options: Options) -> Executor:
     doors: list[Door] = []
+    commands: Commands | None = None
     if rest := options.table("slurmrestd", ("url", "user", "token_file", "token_env", *SERVER)):
         token_file, token_env = rest.secret("token")
         url, user = rest.needed("url", "https://HOST:6820"), rest.needed("user", "NAME")
@@ -173,12 +175,26 @@ def _slurm(options: Options) -> Executor:
         below = options.table("commands", ("folder", "configuration", "timeout"))
         assert below is not None
         timeout_s = below.seconds("timeout", 30.0)
-        doors.append(Commands(folder=below.path("folder"), configuration=below.path("configuration"), timeout_s=timeout_s))
+        commands = Commands(folder=below.path("folder"), configuration=below.path("configuration"), timeout_s=timeout_s)
     elif options.flag("commands"):
-        doors.append(Commands())
+        commands = Commands()
+    doors += [commands] if commands is not None else []
     if not doors:
         options.wrong("type", "there is no way to reach Slurm", "write   commands: true   or   slurmrestd: {url: …, user: …}")
-    return Slurm(doors)
+    return Slurm(doors, _spares(options, commands))
+
+
+def _spares(options: Options, commands: Commands | None) -> Spares | None:
+    if not options.has("spares"):
+        return None
+    reservation = options.text("spares") or ""
+    if not RESERVATION.fullmatch(reservation):
+        options.wrong("spares", f"{reservation[:80]!r} is no name of a reservation", "use letters, digits, ., - and _")
+    elif commands is None:
+        options.wrong("spares", "slurmrestd changes no reservation", "write also   commands: true")
+    else:
+        return Spares(reservation, commands)
+    return None
 
 
 def _webhook(options: Options) -> Executor:
@@ -255,7 +271,7 @@ def _ways(options: Options) -> Ways:
 
 
 TYPES: Final[Mapping[str, Type]] = {  # one per line, so that a new type is one more line
-    "slurm": Type(("slurmrestd", "commands"), _slurm),
+    "slurm": Type(("slurmrestd", "commands", "spares"), _slurm),
     "webhook": Type(("url", "secret_file", "secret_env", "networks", "timeout"), _webhook),
     "command": Type(("command", "timeout", "repeatable"), _command, repeatable=False),
     "kubernetes": Type(("url", "token_file", "namespace", "namespaces", "wait", "isolate_by", "hold", *SERVER), _kubernetes),

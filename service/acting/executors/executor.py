@@ -124,7 +124,9 @@ class Outcome:
     what: str
     """a sentence for people"""
     may_retry: bool = False
-    """the same order may be tried later: it may succeed then, and is not done twice"""
+    """the same order may be tried later: it may succeed then, and is not done twice. If it has succeeded, something
+    beside it is left to do, and however that ends it has succeeded
+    """
     details: Mapping[str, Any] = field(default_factory=dict)
     isolated: tuple[str, ...] | None = None
     """nodes of the order that it has taken out of service, even if the rest failed; None: all if it succeeded, else none that

@@ -33,6 +33,7 @@ from service.acting.executors.executor import (
     node_names,
 )
 from service.acting.executors.hostlist import expand
+from service.acting.executors.slurm_spares import Spares
 
 T = TypeVar("T")
 _JOB = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?")
@@ -207,12 +208,14 @@ class Slurm:
 
     kinds = KINDS | {REBOOT}
 
-    def __init__(self, doors: Sequence[Door]) -> None:
-        self._doors = tuple(doors)
+    def __init__(self, doors: Sequence[Door], spares: Spares | None = None) -> None:
+        self._doors, self._spares = tuple(doors), spares
         self._unmarked: dict[str, str] = {}
         """key -> mark of a job that we have requeued, and that Slurm did not let us mark yet"""
         self._unsent: set[str] = set()
         """keys of orders that have marked their job, and did not requeue it: if its count grows, somebody else did that"""
+        self._resumed: set[tuple[str, str]] = set()
+        """(key, node) of releases that are not over: if the node is out again, another order did that"""
 
     async def check(self) -> list[str]:
         """Nothing, if each door is open and one of them can do everything; else what each lacks."""
@@ -222,6 +225,8 @@ class Slurm:
             problems += shut
             lacks.append(shut or await door.lacks())
         nobody = all(lacks)
+        if self._spares is not None and not problems:
+            problems += await self._spares.check()
         return [*problems, *(one for each in lacks for one in each if nobody and one not in problems)]
 
     async def cancel(self, job_id: str) -> None:
@@ -259,21 +264,17 @@ class Slurm:
                     raise Moved(f"job {job.id} is just ending")
                 self._check(order, job, [node.name for node in nodes if node.name not in out])
             avoid = [await self._known_node(name) for name in node_names(order.avoid, MOST_AVOIDED)]
-            if order.kind in TAKES_OUT or order.kind in ("release", REBOOT):
-                if not nodes:
-                    raise Problem(f"the order {order.kind} names no node")
-                for node in nodes:
-                    if await self._turn(order, node.name, done, dry_run):
-                        out.append(node.name)
+            later = await self._turn_all(order, nodes, avoid, done, out, dry_run)
             if job is not None:
                 await self._restart_as_it_is(order, job, [node.name for node in avoid], done, dry_run)
         except Problem as problem:
             if not problem.may_retry:
                 self._forget(order)
             return problem.outcome(done, out)
-        self._forget(order)
+        if not later:
+            self._forget(order)
         said = ("would have: " if dry_run else "") + "; ".join(done)
-        return Outcome("succeeded", said, details={"done": done}, isolated=() if dry_run else None)
+        return Outcome("succeeded", said, later, details={"done": done}, isolated=() if dry_run else None)
 
     # --- what Slurm itself says
 
@@ -376,27 +377,36 @@ class Slurm:
             raise Problem(f"Slurm knows no node {name}: its name came from a log")
         return node
 
+    async def _turn_all(
+        self, order: Order, nodes: list[Node], avoid: list[Node], done: list[str], out: list[str], dry_run: bool
+    ) -> bool:
+        """Do what the order wants of its nodes. Returns whether something beside it has to wait."""
+        if order.kind not in TAKES_OUT | {"release", REBOOT}:
+            return False
+        if not nodes:
+            raise Problem(f"the order {order.kind} names no node")
+        if order.kind == "release":
+            later = [await self._release(order, node.name, done, dry_run) for node in nodes]
+            return any(later)
+        for node in nodes:
+            if await self._turn(order, node.name, done, dry_run):
+                out.append(node.name)
+        if self._spares is not None and order.kind in TAKES_OUT:
+            others = {node.name for node in (*nodes, *avoid)}
+            for name in [node.name for node in nodes if not node.drained] if dry_run else dict.fromkeys(out):
+                done.append(await self._spares.swap_in(order.key, name, others, dry_run))
+        return False
+
     async def _turn(self, order: Order, name: str, done: list[str], dry_run: bool) -> bool:
-        """Take a node out of service, give it back, or reboot it. Returns whether it was taken out now.
+        """Take a node out of service, or reboot it. Returns whether it was taken out now.
 
         It is looked at just before that: a drain with our reason would take the place of one that a person made meanwhile.
         """
         if order.kind == REBOOT:
             await self._reboot(order, name, done, dry_run)
             return False
-        node = await self._known_node(name)
-        if node.rebooting and not node.reason.startswith(mark(order.key)):  # what is changed now is lost when it is up again
-            raise Problem(f"{node.name} is just being rebooted", may_retry=True)
-        if order.kind == "release":
-            if not node.drained:
-                done.append(f"{node.name} is in service already")
-            elif not node.ours:
-                raise Problem(f"{node.name} was drained by others: {node.reason[:80]!r}; resume it by hand")
-            else:
-                if not dry_run:
-                    await self._ask("resume nodes", lambda door: door.resume(node.name))
-                done.append(f"resumed {node.name}")
-        elif node.drained:
+        node = await self._steady_node(order, name)
+        if node.drained:
             whose = "by this order" if node.reason.startswith(mark(order.key)) else f"before: {node.reason[:80]!r}"
             done.append(f"{node.name} was drained {whose}")
         else:
@@ -405,6 +415,33 @@ class Slurm:
             done.append(f"drained {node.name}")
             return not dry_run
         return False
+
+    async def _steady_node(self, order: Order, name: str) -> Node:
+        node = await self._known_node(name)
+        if node.rebooting and not node.reason.startswith(mark(order.key)):  # what is changed now is lost when it is up again
+            raise Problem(f"{node.name} is just being rebooted", may_retry=True)
+        return node
+
+    async def _release(self, order: Order, name: str, done: list[str], dry_run: bool) -> bool:
+        """Give a node back, and then its spare. Returns whether that has to wait."""
+        node = await self._steady_node(order, name)
+        if not node.drained:
+            done.append(f"{name} is in service already")
+        elif (order.key, name) in self._resumed:
+            done.append(f"{name} was given back, and was taken out again since")
+            return False
+        elif not node.ours:
+            raise Problem(f"{name} was drained by others: {node.reason[:80]!r}; resume it by hand")
+        else:
+            if not dry_run:
+                await self._ask("resume nodes", lambda door: door.resume(name))
+                self._resumed.add((order.key, name))
+            done.append(f"resumed {name}")
+        if self._spares is None:
+            return False
+        said, later = await self._spares.hand_back(name, dry_run)
+        done += [said] if said is not None else []
+        return later
 
     async def _reboot(self, order: Order, name: str, done: list[str], dry_run: bool) -> None:
         """Slurm itself waits until no job runs there. It does not say who asked for a reboot that is over, but when it was."""
@@ -542,6 +579,7 @@ class Slurm:
     def _forget(self, order: Order) -> None:
         self._unmarked.pop(order.key, None)
         self._unsent.discard(order.key)
+        self._resumed = {one for one in self._resumed if one[0] != order.key}
 
     def _is_ending(self, order: Order, job: Job) -> bool:
         """Whether the attempt that the order is about is ending, and Slurm does not say yet how: it may have been cancelled."""

@@ -21,7 +21,20 @@ from service.acting.executors.slurm import FOUND_DEAD, Canceller, Job, Moved, No
 _LARGEST = 1 << 20
 _UNKNOWN = ("Invalid job id specified", "Invalid node name specified", " not found")
 _MOVED = ("Job has already finished", "Job/step already completing or completed")
-_NO_NODE = "diagnose-no-such-node"
+_NO_NODE, _NO_RESERVATION = "diagnose-no-such-node", "diagnose-no-such-reservation"
+_NO_SUCH_RESERVATION = "Requested reservation is invalid"
+_FOR_NOW = (
+    "Unable to contact",
+    "timed out",
+    "Connection refused",
+    "try again",
+    "is busy",
+    "nodes are busy",
+    "backup",
+)
+_UNUSED = frozenset({"IDLE", "RESERVED", "MAINTENANCE", "PLANNED", "CLOUD", "POWERED_DOWN"})
+"""a node with any other state beside IDLE is in use, or cannot be used"""
+_REMEDY = "Make the user an administrator of Slurm: sacctmgr modify user NAME set adminlevel=Administrator"
 _WAITS_ALREADY = "Job is pending execution"
 _NODE_STATE = re.compile(r"^ +State=([A-Z_+*~#%$@!^-]+)", re.MULTILINE)
 _BOOTED = re.compile(r"^ +BootTime=(\S+)", re.MULTILINE)
@@ -32,6 +45,8 @@ _RESTARTS = re.compile(r"^ +Requeue=\d+ Restarts=(\d+)", re.MULTILINE)
 _EXIT = re.compile(r"^ +Requeue=\d+ Restarts=\d+ .*\bExitCode=(\d+:\d+)", re.MULTILINE)
 _OF_STEPS = re.compile(r"^ +DerivedExitCode=(\d+:\d+)", re.MULTILINE)
 _EXCLUDED = re.compile(r"^ +ReqNodeList=\S* ExcNodeList=(\S+)", re.MULTILINE)
+_NODE_COMMENT = re.compile(r"^ +Comment=(.*?) ?$", re.MULTILINE)
+_RESERVED = re.compile(r"^ +Nodes=(\S*)", re.MULTILINE)
 _COMMENT = re.compile(r"^ +AdminComment=(.*?) ?$", re.MULTILINE)
 _OWNER = re.compile(r"^ +UserId=([^\s()]+)\((\d+)\) GroupId=", re.MULTILINE)
 _NODES = re.compile(r"^ +NodeList=(\S*)", re.MULTILINE)
@@ -67,13 +82,12 @@ class Commands:
 
     async def _rights(self) -> list[str]:
         """Slurm looks whether somebody may change nodes before it looks for the node: so this changes nothing, and tells."""
-        remedy = "Make the user an administrator of Slurm: sacctmgr modify user NAME set adminlevel=Administrator"
         for what, does in (("every order", self.drain), ("a reboot", self.reboot)):
             try:
                 await does(_NO_NODE, "a test of rights")
             except Problem as problem:
                 if not any(text in problem.what for text in (*_UNKNOWN, "RebootProgram is not set")):
-                    return [f"{what} would fail: {problem.what}. {remedy}"]
+                    return [f"{what} would fail: {problem.what}. {_REMEDY}"]
         return []
 
     async def _accounting(self) -> list[str]:
@@ -157,6 +171,35 @@ class Commands:
 
     async def release(self, job_id: str) -> None:
         await self._run("scontrol", "release", job_id)
+
+    async def reserved(self, reservation: str) -> tuple[str, ...] | None:
+        said = await self._shown("reservation", reservation)
+        found = _RESERVED.search(said) if said is not None else None
+        return expand(found[1]) if found is not None else None
+
+    async def reserve(self, reservation: str, nodes: tuple[str, ...]) -> None:
+        if not nodes:  # Slurm would choose others
+            raise Problem(f"no reservation can be empty: {reservation} is left as it is")
+        await self._run("scontrol", "update", f"ReservationName={reservation}", f"Nodes={','.join(nodes)}")
+
+    async def may_reserve(self) -> None:
+        """As with nodes: Slurm looks at the rights before it looks for the reservation."""
+        try:
+            await self.reserve(_NO_RESERVATION, (_NO_NODE,))
+        except Problem as problem:
+            if _NO_SUCH_RESERVATION not in problem.what:
+                raise Problem(f"no spare could be taken: {problem.what}. {_REMEDY}") from None
+
+    async def unused(self, name: str) -> bool:
+        node = await self.node(name)
+        return node is not None and "IDLE" in node.states and node.states <= _UNUSED
+
+    async def comment_of(self, name: str) -> str:
+        found = _NODE_COMMENT.search(await self._shown("node", name) or "")
+        return found[1] if found is not None else ""
+
+    async def comment_on(self, name: str, comment: str) -> None:
+        await self._run("scontrol", "update", f"NodeName={name}", f"Comment={comment}")
 
     async def cancel(self, job_id: str) -> None:
         await self._run("scancel", job_id)
@@ -259,6 +302,4 @@ def _moment(text: str) -> float | None:
 
 def _passes(said: str) -> bool:
     """Whether it may succeed later."""
-    return any(
-        part in said for part in ("Unable to contact", "timed out", "Connection refused", "try again", "is busy", "backup")
-    )
+    return any(part in said for part in _FOR_NOW)

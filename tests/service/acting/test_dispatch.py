@@ -213,6 +213,28 @@ def test_a_node_that_was_taken_out_is_isolated_however_the_order_ends(
     assert (node(desk)["state"] == "isolated") == isolated
 
 
+@pytest.mark.parametrize(
+    ("then", "result"),
+    [
+        pytest.param([Outcome("succeeded", "the spare is back")], "the spare is back", id="done"),
+        pytest.param([Outcome("failed", "away", True), Outcome("succeeded", "back")], "back", id="done-later"),
+        pytest.param([Outcome("failed", "it is gone")], "drained; the spare is in use", id="never"),
+        pytest.param([Outcome("unknown", "away", True)] * 999, "drained; the spare is in use", id="nobody-knows"),
+    ],
+)
+def test_what_is_left_beside_a_success_is_tried_again_and_undoes_nothing(desk: Desk, then: list[Any], result: str) -> None:
+    action, cluster = isolation(desk), Cluster(says=[Outcome("succeeded", "drained; the spare is in use", True), *then])
+
+    async def go() -> None:
+        async with dispatching(desk.actions, by(cluster, patience_s=1.0)):
+            await until(lambda: state(desk, action) in ("succeeded", "failed"))
+
+    asyncio.run(go())
+    record = desk.record(action)
+    assert (record.state, record.result, node(desk)["state"]) == ("succeeded", result, "isolated")
+    assert len(cluster.asked) > 1
+
+
 def test_what_is_nobodys_is_left_for_others(desk: Desk) -> None:
     (action,) = approved(desk)
     others = by(Cluster(), which=Which(labels={"cluster": "alps"})), by(Cluster(), kinds=frozenset({"isolate"}))

@@ -120,6 +120,11 @@ NAMED = "executors:\n  - name: a\n    "
         pytest.param(NAMED + "type: slurm\n    commands: true\n    patience: soon\n", 5, "no duration", id="duration"),
         pytest.param(NAMED + "type: slurm\n    commands: true\n    at_once: 0\n", 5, "whole number", id="at-once"),
         pytest.param(NAMED + "type: slurm\n    commands: true\n    jobs: {user: x}\n", 5, "no such option", id="jobs"),
+        pytest.param(NAMED + "type: slurm\n    commands: true\n    spares: a=b\n", 5, "no name of a reservation", id="spares"),
+        pytest.param(
+            NAMED + "type: slurm\n    slurmrestd: {url: 'https://x', user: y, token_env: T}\n    spares: held\n",
+            5, "slurmrestd changes no reservation; write also   commands: true", id="spares-by-rest",
+        ),
         pytest.param(NAMED + "type: slurm\n    commands: {timeout: 0s}\n", 4, "no time at all", id="no-time"),
         pytest.param(NAMED + "type: slurm\n    slurmrestd: {url: 'https://x', user: y}\n", 4, "token_file", id="no-token"),
         pytest.param(

@@ -1,8 +1,10 @@
-"""Orders about nodes alone, against real daemons: reboots."""
+"""Orders about nodes alone, against real daemons: reboots, and spares for isolated nodes."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from service.acting.executors.executor import Order, Outcome
 from service.acting.executors.slurm import Slurm
 from service.acting.executors.slurm_commands import Commands
+from service.acting.executors.slurm_spares import Spares
 from tests.support import slurm as real
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
@@ -108,3 +111,113 @@ def test_a_node_that_is_being_rebooted_is_not_isolated_meanwhile(cluster: real.S
     assert (outcome.state, outcome.may_retry, outcome.isolated) == ("failed", True, ())
     rebooted(cluster, "gpu-2")
     assert carry_out(cluster, Order(OTHER, "isolate", nodes=("gpu-2",))).what == "drained gpu-2"
+
+
+@pytest.fixture
+def reservation(cluster: real.Slurm) -> Iterator[real.Slurm]:
+    """gpu-2 and gpu-3 are spares."""
+    how = ["StartTime=now", "Duration=UNLIMITED", "Users=root", "Nodes=gpu-2,gpu-3"]
+    cluster.run("scontrol", "create", "reservation", "ReservationName=spares", *how)
+    yield cluster
+    cluster.run("scontrol", "delete", "ReservationName=spares")
+    cluster.run("scontrol", "update", "NodeName=gpu-1", "Comment=")
+
+
+def with_spares(cluster: real.Slurm, folder: Path | None = None, name: str = "spares") -> Slurm:
+    commands = Commands(folder=folder, configuration=cluster.configuration)
+    return Slurm([commands], Spares(name, commands))
+
+
+def spares(cluster: real.Slurm) -> str:
+    return cluster.run("scontrol", "-o", "show", "reservation", "spares").partition(" Nodes=")[2].partition(" ")[0]
+
+
+def until_a_file(name: str) -> str:
+    return f"while [ ! -e {name} ]; do sleep 0.1; done"
+
+
+def test_a_job_that_waits_gets_the_spare_of_an_isolated_node_and_it_goes_back_after_the_release(
+    reservation: real.Slurm,
+) -> None:
+    cluster, by = reservation, with_spares(reservation)
+    cluster.run("scontrol", "update", "NodeName=gpu-1", "Comment=ask Ann; rack 7")
+    here = cluster.submit(until_a_file("end-here"), "--nodelist=gpu-1")
+    cluster.wait(here, "RUNNING")
+    waits = cluster.submit(until_a_file("end-there"))
+    order, release = Order(KEY, "isolate", nodes=("gpu-1",), why="Xid 79"), Order(OTHER, "release", nodes=("gpu-1",))
+    time.sleep(2)  # the scheduler looks each second
+    assert cluster.job(waits)["JobState"] == "PENDING"
+
+    isolated, again = asyncio.run(by.carry_out(order)), asyncio.run(with_spares(cluster).carry_out(order))
+    cluster.wait(waits, "RUNNING")
+
+    assert isolated.what == "drained gpu-1; took gpu-2 out of spares for it"
+    assert again.what == "gpu-1 was drained by this order; gpu-2 stands in for gpu-1 already"
+    assert (spares(cluster), cluster.job(waits)["NodeList"]) == ("gpu-3", "gpu-2")
+    assert cluster.job(here)["JobState"] == "RUNNING"
+
+    in_use = asyncio.run(by.carry_out(release))
+
+    assert (in_use.state, in_use.may_retry) == ("succeeded", True)
+    assert "gpu-2 is not back in spares yet" in in_use.what
+    assert "nodes are busy" in in_use.what
+    assert (spares(cluster), cluster.job(waits)["JobState"]) == ("gpu-3", "RUNNING")
+    for name, job in (("end-here", here), ("end-there", waits)):
+        (cluster.folder / name).touch()
+        cluster.wait(job, "COMPLETED")
+    cluster._until(lambda: cluster.node("gpu-2")["State"] == "IDLE", "the spare to be idle")
+
+    back = asyncio.run(with_spares(cluster).carry_out(release))
+
+    assert (back.what, back.may_retry) == ("gpu-1 is in service already; handed gpu-2 back to spares", False)
+    assert spares(cluster) == "gpu-[2-3]"
+    assert cluster.run("scontrol", "show", "node", "gpu-1").strip().endswith("Comment=ask Ann; rack 7")
+
+
+def test_a_reservation_that_ignores_jobs_has_its_last_spare_back_at_once_and_the_job_goes_on(reservation: real.Slurm) -> None:
+    cluster, by = reservation, with_spares(reservation)
+    cluster.run("scontrol", "update", "ReservationName=spares", "Nodes=gpu-3", "Flags+=IGNORE_JOBS")
+    cluster.run("scontrol", "update", "NodeName=gpu-2", "State=DRAIN", "Reason=fan change")
+
+    isolated = asyncio.run(by.carry_out(Order(KEY, "isolate", nodes=("gpu-1",), why="Xid 79")))
+    between = spares(cluster)
+    job = cluster.submit(until_a_file("end-spare"))
+    ran = cluster.wait(job, "RUNNING")["NodeList"]
+    released = asyncio.run(by.carry_out(Order(OTHER, "release", nodes=("gpu-1",))))
+
+    assert isolated.what == "drained gpu-1; took gpu-3 out of spares for it"
+    assert (between, ran) == ("gpu-1", "gpu-3")
+    assert (released.what, released.may_retry) == ("resumed gpu-1; handed gpu-3 back to spares", False)
+    assert spares(cluster) == "gpu-3"
+    (cluster.folder / "end-spare").touch()
+    cluster.wait(job, "COMPLETED")
+
+
+def test_check_finds_the_reservation_and_changes_none(reservation: real.Slurm) -> None:
+    before = reservation.run("scontrol", "-o", "show", "reservation")
+
+    assert asyncio.run(with_spares(reservation).check()) == []
+    (problem,) = asyncio.run(with_spares(reservation, name="other").check())
+
+    assert "knows no reservation other" in problem
+    assert reservation.run("scontrol", "-o", "show", "reservation") == before
+
+
+def test_without_any_reservation_the_node_is_isolated_all_the_same(cluster: real.Slurm) -> None:
+    outcome = asyncio.run(with_spares(cluster).carry_out(Order(KEY, "isolate", nodes=("gpu-1",))))
+    assert (outcome.state, outcome.what) == (
+        "succeeded",
+        "drained gpu-1; no spare for gpu-1: Slurm knows no reservation spares",
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_who_may_change_no_reservation_is_told_beforehand(reservation: real.Slurm, tmp_path: Path) -> None:
+    where = shutil.which("scontrol", path=reservation.environment["PATH"])
+    program = tmp_path / "scontrol"
+    program.write_text(f'#!/bin/sh\nexec setpriv --reuid=65534 --regid=65534 --clear-groups {where} "$@"\n')
+    program.chmod(0o755)
+
+    problems = asyncio.run(Spares("spares", Commands(folder=tmp_path, configuration=reservation.configuration)).check())
+
+    assert ["Invalid user" in one and "adminlevel=Administrator" in one for one in problems] == [True]
