@@ -316,7 +316,9 @@ class Actions:
         basis = {"report_made_at": made_at, "decision": decision.as_dict()}
         for node in nodes if mode != "observe" else ():
             key = key_of(decision.job, decision.attempt, decision.group, kind, [node])
-            changed += self._enter_node(connection, kind, node, "policy", why, mode, now, key=key, basis=basis)
+            changed += self._enter_node(
+                connection, kind, node, "policy", why, mode, now, key=key, basis=basis, reason=decision.reason
+            )
         return changed
 
     # --- what node checks say -----------------------------------------------------------------------------------------------
@@ -484,8 +486,11 @@ class Actions:
         now: float,
         key: str | None = None,
         basis: dict[str, Any] | None = None,
+        reason: str | None = None,
     ) -> list[tuple[int, Record]]:
-        """Enter an action that is only about a node. ``key``: of one that is asked for once, whatever came of it."""
+        """Enter an action that is only about a node. ``key``: of one that is asked for once, whatever came of it. ``reason``: of
+        the diagnosis that it answers.
+        """
         if stored.node_is_busy(connection, kind, node) or (key is not None and stored.ids_of(connection, [key])):
             return []
         # A person may ask again as soon as the request before it was taken back: no two of them have one key.
@@ -493,7 +498,7 @@ class Actions:
         record = life.propose(key, "", 0, kind, "approve", now, self.policy.life)
         if mode == "auto":
             record = life.approve(record, who, now, self.policy.life)
-        found = stored.enter(connection, record, None, None, nodes=[node], why=why, basis=basis)
+        found = stored.enter(connection, record, None, None, nodes=[node], why=why, reason=reason, basis=basis)
         reading.record(connection, who, f"action.{record.state}", f"action/{found}", {"node": node, "why": why}, now)
         return [(found, record)]
 

@@ -569,6 +569,18 @@ def test_a_node_that_was_isolated_is_rebooted_where_that_is_the_remedy(
     assert asked == ([(["n1"], state, f"isolated for ecc error by action {isolation['id']}")] if state else [])
 
 
+def test_a_node_whose_isolation_waited_for_a_yes_is_rebooted_too(store: Store, tmp_path: Path) -> None:
+    clauses = "mode: auto\nmodes: {isolate_and_restart: approve}\nactions: {ecc_error: {reboot: true}}"
+    desk = Desk(store, policy(tmp_path, f"{clauses}\nlimits: {{isolated_share: 100%}}"))
+    failed(desk, made=broken())
+    desk.decide()
+    (isolation,) = (row for row in desk.rows() if row["kind"] == ISOLATE)
+    desk.run(desk.actions.approve(isolation["id"], "kim", OPERATOR))
+    done(desk, isolation["id"])
+    asked = [(row["nodes"], row["state"], row["why"]) for row in desk.rows() if row["kind"] == REBOOT]
+    assert asked == [(["n1"], "approved", f"isolated for ecc error by action {isolation['id']}")]
+
+
 @pytest.mark.parametrize("ends", ["failed", "expired", "told-late"])
 def test_a_node_that_was_taken_out_counts_however_the_action_ends(desk: Desk, ends: str) -> None:
     judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
