@@ -55,6 +55,7 @@ _PUT_OFF_S = 300.0
 """if a job takes longer to end, or the scheduler is away for longer, a person must look at it"""
 _WAKES = frozenset({"job.diagnosed", "job.ended", "diagnosis.corrected"})
 _TAKES_OUT = frozenset({"isolate_and_restart", ISOLATE})
+_GOES_ON = frozenset({"approved", "dispatched", "running"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,8 +489,8 @@ class Actions:
         basis: dict[str, Any] | None = None,
         reason: str | None = None,
     ) -> list[tuple[int, Record]]:
-        """Enter an action that is only about a node. ``key``: of one that is asked for once, whatever came of it. ``reason``: of
-        the diagnosis that it answers.
+        """Enter an action that is only about a node. ``key``: of one that is asked for once, whatever came of it. ``reason``:
+        of the diagnosis that it answers.
         """
         if stored.node_is_busy(connection, kind, node) or (key is not None and stored.ids_of(connection, [key])):
             return []
@@ -582,6 +583,8 @@ class Actions:
                 after = step(before, now)
             except life.Refused as refused:
                 raise Conflict(refused.what, where=str(action_id), remedy=refused.remedy) from None
+            if after.state != before.state and after.state in _GOES_ON:
+                self._still_called_for(connection, action_id, after)
             stored.save(connection, action_id, before, after, who, now)
             also = self._take_effect(connection, action_id, before, after, who, now, isolated)
             return [(action_id, after) if after.state != before.state else (0, after), *also]
@@ -589,6 +592,17 @@ class Actions:
         changed = await self._store.awrite(work)
         self._tell([one for one in changed if one[0]])
         return changed[0][1]
+
+    def _still_called_for(self, connection: Connection, action_id: int, record: Record) -> None:
+        """A node may have come back since its reboot was proposed: one in service is not rebooted."""
+        if record.kind != REBOOT:
+            return
+        for name in stored.order(connection, action_id)["nodes"]:
+            known = reading.node(connection, name)
+            if known is None or known["state"] == "ok":
+                raise Conflict(
+                    f"{name[:80]} is in service and nothing speaks against it", where=str(action_id), remedy="reject the reboot"
+                )
 
     def _take_effect(
         self,
@@ -618,7 +632,21 @@ class Actions:
             nodes = [one for one in nodes if one in isolated and not stored.was_isolated(connection, one, after.key)]
         for node in nodes:
             stored.set_node(connection, node, state, after.decided_by or who, order["why"], after.key, now)
-        return self._reboot(connection, action_id, nodes, now) if state == "isolated" else []
+        if state == "isolated":
+            return self._reboot(connection, action_id, nodes, now)
+        return [one for node in nodes for one in self._withdraw_reboots(connection, node, now)]
+
+    def _withdraw_reboots(self, connection: Connection, node: str, now: float) -> list[tuple[int, Record]]:
+        """Nobody has begun them, and the node is in service again."""
+        changed: list[tuple[int, Record]] = []
+        for waits in stored.not_taken(connection, REBOOT, node):
+            before = stored.find(connection, waits, locked=True)
+            if before is None or before.state not in life.UNDONE:  # an executor was quicker
+                continue
+            after = life.withdraw(before, "the node was given back", now, self.policy.life)
+            stored.save(connection, waits, before, after, "policy", now)
+            changed.append((waits, after))
+        return changed
 
     def _reboot(self, connection: Connection, action_id: int, nodes: Sequence[str], now: float) -> list[tuple[int, Record]]:
         """Ask for a reboot of nodes that were just isolated, if the policy says that this is the remedy."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, bindparam, func, insert, or_, select, update
 
-from diagnose.decision.action import Record
+from diagnose.decision.action import UNDONE, Record
 from diagnose.decision.result import RESTARTS, Decision
 from service.projects import parted
 from service.store import confirmations
@@ -169,6 +169,13 @@ def proposed(connection: Connection, kind: str, node: str) -> int | None:
     observed = func.coalesce(x.mode, "approve") == "observe"
     rows = connection.execute(select(x.id, x.nodes).where(x.kind == kind, x.state == "proposed", ~observed).order_by(x.id))
     return next((row.id for row in rows if row.nodes == [node]), None)
+
+
+def not_taken(connection: Connection, kind: str, node: str) -> list[int]:
+    """The actions of this kind about this node alone that no executor has taken yet."""
+    x = t.actions.c
+    rows = connection.execute(select(x.id, x.nodes).where(x.kind == kind, x.state.in_(UNDONE)).order_by(x.id))
+    return [row.id for row in rows if row.nodes == [node]]
 
 
 def open_ones(connection: Connection) -> list[tuple[int, Record]]:

@@ -581,6 +581,42 @@ def test_a_node_whose_isolation_waited_for_a_yes_is_rebooted_too(store: Store, t
     assert asked == [(["n1"], "approved", f"isolated for ecc error by action {isolation['id']}")]
 
 
+def isolated_with_a_reboot(store: Store, tmp_path: Path, mode: str) -> tuple[Desk, int]:
+    """n1 is isolated; the reboot that the policy asks for."""
+    clauses = f"mode: auto\nmodes: {{reboot: {mode}}}\nactions: {{ecc_error: {{reboot: true}}}}"
+    desk = Desk(store, policy(tmp_path, f"{clauses}\nlimits: {{isolated_share: 100%}}"))
+    failed(desk, made=broken())
+    desk.decide()
+    done(desk, desk.rows()[0]["id"])
+    (reboot,) = (row["id"] for row in desk.rows() if row["kind"] == REBOOT)
+    return desk, reboot
+
+
+@pytest.mark.parametrize("mode", ["approve", "auto"])
+def test_a_reboot_is_withdrawn_when_its_node_is_given_back(store: Store, tmp_path: Path, mode: str) -> None:
+    desk, reboot = isolated_with_a_reboot(store, tmp_path, mode)
+    done(desk, desk.run(desk.actions.ask_for_node(RELEASE, "n1", "kim", "new fans")))
+    assert (desk.record(reboot).state, desk.record(reboot).result) == ("rejected", "the node was given back")
+
+
+@pytest.mark.parametrize("so_far", ["proposed", "approved", "dispatched"])
+def test_no_node_in_service_is_rebooted_however_it_came_back(store: Store, tmp_path: Path, so_far: str) -> None:
+    desk, reboot = isolated_with_a_reboot(store, tmp_path, "approve" if so_far == "proposed" else "auto")
+    taken = desk.run(desk.actions.claim(reboot, "slurm")) if so_far == "dispatched" else None
+    back = update(tables.nodes).where(tables.nodes.c.name == "n1").values(state="ok")
+    store.write(lambda connection: connection.execute(back))
+    step: Awaitable[object]
+    if so_far == "proposed":
+        step = desk.actions.approve(reboot, "kim", OPERATOR)
+    elif taken is None:
+        step = desk.actions.claim(reboot, "slurm")
+    else:
+        step = desk.actions.begin(reboot, "slurm", taken.fence)
+    with pytest.raises(Conflict, match="nothing speaks against it"):
+        desk.run(step)
+    assert desk.record(reboot).state == so_far
+
+
 @pytest.mark.parametrize("ends", ["failed", "expired", "told-late"])
 def test_a_node_that_was_taken_out_counts_however_the_action_ends(desk: Desk, ends: str) -> None:
     judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
