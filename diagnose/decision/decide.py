@@ -79,10 +79,10 @@ def _usual(case: Case) -> None:
 def _scheduler(case: Case) -> None:
     """What does the scheduler say of how it ended?"""
     ending = case.history.ending or ending_of_log(case.report)
+    if (ending is None or ending.by_hand) and case.kind in RESTARTS and stopped_by_somebody(case.report):
+        said = "it was told to stop, and neither a scheduler nor its log says by whom: perhaps by a person"
+        case.hold("who-stopped-it", said, "a person's yes, or the scheduler's word on how it ended", at_most="approve")
     if ending is None:
-        if case.kind in RESTARTS and stopped_by_somebody(case.report):
-            said = "it was told to stop, and neither a scheduler nor its log says by whom: perhaps by a person"
-            case.hold("who-stopped-it", said, "a person's yes, or the scheduler's word on how it ended", at_most="approve")
         return
     case.note("scheduler", ending.said)
     if ending.kind == "cancelled":
@@ -130,11 +130,12 @@ def _killed(case: Case) -> None:
 
 
 def _of_nobody_knows_what(case: Case, ending: Ending | None) -> None:
-    """One restart of what had made steps, if the scheduler says that it failed, and so nobody stopped it."""
+    """One restart of what had made steps, if the scheduler says that it failed, and not by a signal of a person."""
     # The report proposes a restart only after a SIGKILL amid the work.
     killed = case.kind == case.report.action.kind == "restart"
-    told = ending is not None and ending.kind == "failed" and case.report.outcome == "failed"
-    failed = told and case.diagnosis.step is not None
+    told = ending is not None and ending.kind == "failed" and not ending.by_hand and case.report.outcome == "failed"
+    ours = case.policy.remedy("unknown", case.job_class).why == shipped_policy().remedy("unknown").why
+    failed = told and ours and case.diagnosis.step is not None
     if case.settled or not (killed or failed):
         return
     if any(one.reason in _UNSAID for one in case.history.attempts):
@@ -473,17 +474,24 @@ def _test_alone(case: Case) -> None:
     most, free = case.policy.limits.checks_per_hour, case.kind not in RESTARTS
     gone = case.cluster.isolated() if case.cluster is not None else set()
     nodes = [node for node in case.check if (free or node in case.avoid) and node not in gone]
-    if not nodes or not most or case.incident is not None or len(nodes) > case.policy.signals.named_most:
+    running = case.report.outcome == "running"
+    if running or not most or case.incident is not None or len(nodes) > case.policy.signals.named_most:
         return
-    where, told = case.line("limits.checks_per_hour"), ", ".join(nodes)
-    hour = case.now - HOUR_S
+    where, hour = case.line("limits.checks_per_hour"), case.now - HOUR_S
     lately = [one for one in case.history.actions if one.kind == CHECK and one.at > hour and one.state not in _NEVER_DONE]
-    if len(lately) + len(nodes) > most:
+    since = case.history.ended if case.history.ended is not None else case.now
+    under_test = {node for one in lately if one.ended is None or one.at >= since for node in one.nodes}
+    nodes = [node for node in nodes if node not in under_test]
+    room = max(0, most - len(lately))
+    if left := nodes[room:]:
+        said = f"{', '.join(left)}: not tested, {len(lately)} tests were ordered in the last hour, and {most} may be"
         change = "time passes, a node check by hand, or limits.checks_per_hour in the policy"
-        case.hold("checks-per-hour", f"{told}: not tested, {len(lately)} tests were ordered in the last hour", change, where)
-        return
-    case.test, case.test_mode = nodes, _at_most(case, CHECK, by_confidence=False)
-    case.note("test-alone", f"{told}: to be tested with nodes that are proven good ({case.test_mode})", where)
+        case.hold("checks-per-hour", said, change, where)
+    case.test = nodes[:room]
+    if case.test:
+        case.test_mode = _at_most(case, CHECK, by_confidence=False)
+        told = f"{', '.join(case.test)}: to be tested with nodes that are proven good ({case.test_mode})"
+        case.note("test-alone", told, where)
 
 
 LOOKS: tuple[Callable[[Case], None], ...] = (

@@ -106,6 +106,8 @@ class Ending:
     """who cancelled it; None: nobody did, or nobody knows who"""
     nodes: tuple[str, ...] = ()
     """the nodes that failed, if it says so"""
+    by_hand: bool = False
+    """it ended by a signal by which people stop programs, and nobody says who sent it"""
 
 
 def ending_of_slurm(state: str, reason: str = "", exit_code: str = "", of_steps: str = "") -> Ending | None:
@@ -117,7 +119,8 @@ def ending_of_slurm(state: str, reason: str = "", exit_code: str = "", of_steps:
     if of_steps != exit_code and (worse := _told(of_steps)):
         words.append(f"a step ended with {' and '.join(worse)}")
     told = f" ({', '.join(filter(None, words))})" if any(words) else ""
-    return Ending(kind, f"Slurm says {state}{told}") if kind is not None else None
+    by_hand = kind == "failed" and any(map(_of_a_stop, (exit_code, of_steps)))
+    return Ending(kind, f"Slurm says {state}{told}", by_hand=by_hand) if kind is not None else None
 
 
 def failed_nodes(ending: Ending, nodes: Sequence[str]) -> Ending:
@@ -128,6 +131,12 @@ def failed_nodes(ending: Ending, nodes: Sequence[str]) -> Ending:
 def _told(exit_code: str) -> list[str]:
     code, _, signal = exit_code.partition(":")
     return [f"{what} {number}" for what, number in (("exit code", code), ("signal", signal)) if number not in ("", "0")]
+
+
+def _of_a_stop(exit_code: str) -> bool:
+    """Whether it is that of SIGINT or SIGTERM: ``scancel --signal`` and ``kill`` leave FAILED, not CANCELLED."""
+    code, _, signal = exit_code.partition(":")
+    return code in ("130", "143") or signal in ("2", "15")
 
 
 def cancelled_by(ending: Ending, who: str, *, own: bool) -> Ending:

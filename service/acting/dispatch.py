@@ -255,11 +255,13 @@ class Dispatch:
                 return Outcome("succeeded", tested.said)
             failures += 1
             wait = self._pace.backoff.after(failures)
-            if lost.is_set() or time.monotonic() + wait > until:
+            if tested.for_good or lost.is_set() or time.monotonic() + wait > until:
                 return Outcome("failed", tested.said)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await lost.wait()
+            if lost.is_set():
+                return Outcome("failed", tested.said)
 
     async def _tested(self, order: Order, by: Configured, taken: Taken) -> Tested | None:
         """Test the nodes first, if this executor knows how."""

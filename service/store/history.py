@@ -38,6 +38,8 @@ _OWN: Final = (
         t.attempts.c.step,
         t.attempts.c.workload,
         t.attempts.c.end_state,
+        t.attempts.c.exit_code,
+        t.attempts.c.signal,
         t.jobs.c.labels,
         t.jobs.c.gpus,
         t.jobs.c.user,
@@ -117,7 +119,9 @@ class Lately:
             checkpoints=_checkpoints(self.connection, own.job_id),
             user=None if self._confirmed else own.user,
             workload=own.workload,
-            ending=ending_of_slurm(own.end_state) if own.end_state is not None else None,
+            ending=ending_of_slurm(own.end_state, exit_code=f"{own.exit_code or 0}:{own.signal or 0}")
+            if own.end_state is not None
+            else None,
         )
 
     def cluster(self, names: tuple[str, ...] | None, size: int | None) -> Cluster:

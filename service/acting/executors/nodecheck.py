@@ -31,6 +31,8 @@ class Tested:
     faulty: tuple[str, ...] = ()
     verdict: dict[str, Any] | None = None
     """as in ``diagnose nodes check --json``; None if there is none"""
+    for_good: bool = False
+    """it will not go better the next time"""
 
 
 class NodeCheck:
@@ -44,9 +46,9 @@ class NodeCheck:
         try:
             named = node_names(tuple(nodes), MOST_AVOIDED)
         except Problem as problem:
-            return Tested(f"not tested: {problem.what}")
+            return Tested(f"not tested: {problem.what}", for_good=True)
         if shutil.which(self._words[0]) is None:
-            return Tested(f"not tested: {self._words[0]} is no program here")
+            return Tested(f"not tested: {self._words[0]} is no program here", for_good=True)
         count = len(named) + min(_OTHERS, max(0, _ENOUGH - len(named)))
         words = [word.replace(_NODES, ",".join(named)).replace(_COUNT, str(count)) for word in self._words]
         environment = {known: value for known, value in os.environ.items() if not known.startswith("DIAGNOSE_")}
@@ -60,7 +62,7 @@ class NodeCheck:
             last = " ".join(ended.problems.decode("utf-8", "replace").split())[-200:]
             return Tested(f"not tested: {words[0]} {why}{f': {last}' if last else ''}")
         if not any(set(named) & set(_names(verdict, kind)) for kind in ("good", "faulty", "slow", "suspects")):
-            return Tested(f"not tested: {words[0]} tested others")
+            return Tested(f"not tested: {words[0]} tested others", for_good=True)
         faulty = tuple(one for one in _names(verdict, "faulty") if one in named)
         if not _names(verdict, "good"):
             faulty = ()  # nobody passed, so the test itself may be wrong

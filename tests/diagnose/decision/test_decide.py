@@ -12,7 +12,7 @@ import pytest
 
 from diagnose.decision.clauses import MODES
 from diagnose.decision.decide import LOOKS, decide
-from diagnose.decision.ending import Ending, cancelled_by
+from diagnose.decision.ending import Ending, cancelled_by, ending_of_slurm
 from diagnose.decision.history import (
     Checkpoint,
     Cluster,
@@ -82,6 +82,12 @@ def test_a_sigkill_that_nothing_explains_gets_one_restart(tmp_path: Path, before
         pytest.param(None, "failed", (), "", "none", "auto", "operator", id="before-the-first-step"),
         pytest.param(400.0, None, (), "", "none", "auto", "operator", id="no-scheduler-says-that-it-failed"),
         pytest.param(400.0, "cancelled", (), "", "none", "auto", "nobody", id="cancelled"),
+        pytest.param(400.0, "0:15", (), "", "none", "auto", "operator", id="a-signal-that-people-send"),
+        pytest.param(400.0, "143:0", (), "", "none", "auto", "operator", id="the-same-by-a-shell"),
+        pytest.param(400.0, "1:0", (), "", "restart", "auto", "owner", id="a-status-of-its-own"),
+        pytest.param(
+            400.0, "failed", (), "actions: {unknown: {kind: none, why: we look at each}}", "none", "auto", "operator", id="own"
+        ),
     ],
 )
 def test_what_nobody_can_explain_is_restarted_once(
@@ -90,8 +96,8 @@ def test_what_nobody_can_explain_is_restarted_once(
     made = report("unknown", step=step, confidence=0.0)
     made = made.model_copy(update={"job": made.job.model_copy(update={"attempt": 1 + len(before)})})
     past = tuple(failed(number, reason="unknown", group="other") for number in before)
-    history = ran_on(A, attempts=past, ending=ended(ending) if ending else None)
-    decision = decide(made, history, cluster(), policy(tmp_path, text), NOW)
+    said = ending_of_slurm("FAILED", exit_code=ending) if ":" in str(ending) else ended(ending) if ending else None
+    decision = decide(made, ran_on(A, attempts=past, ending=said), cluster(), policy(tmp_path, text), NOW)
     assert (decision.action.kind, decision.mode, decision.tell) == (kind, mode, tell)
 
 
@@ -159,6 +165,9 @@ def test_where_no_scheduler_says_who_stopped_it_a_person_may_have(tmp_path: Path
     ]
     asked = decide(said, History(ending=Ending("failed", "Slurm says FAILED")), cluster(), policy(tmp_path), NOW)
     assert (asked.action.kind, asked.mode, asked.limits) == ("restart", "auto", ())
+    signalled = History(ending=ending_of_slurm("FAILED", exit_code="0:15"))  # what scancel --signal=TERM leaves
+    hand = decide(said, signalled, cluster(), policy(tmp_path), NOW)
+    assert (hand.mode == "approve") == ("PREEMPTION" not in text)
 
 
 @pytest.mark.parametrize(
@@ -1260,9 +1269,10 @@ TESTS = "limits: {checks_per_hour: 2}\n"
 DOUBTED = report("nvlink_error", nodes=(A,), root=xid(74, A))
 
 
-def earlier_tests(count: int, state: str = "succeeded", minutes_ago: float = 10) -> tuple[PastAction, ...]:
+def earlier_tests(count: int, state: str = "succeeded", minutes_ago: float = 10, node: str = D) -> tuple[PastAction, ...]:
     at = NOW - 60 * minutes_ago
-    return tuple(PastAction(f"k{n}", "", 0, "check", state, at, nodes=(D,), taken=True) for n in range(count))
+    ended = at + 1 if state == "succeeded" else None
+    return tuple(PastAction(f"k{n}", "", 0, "check", state, at, nodes=(node,), ended=ended, taken=True) for n in range(count))
 
 
 @pytest.mark.parametrize(
@@ -1272,6 +1282,10 @@ def earlier_tests(count: int, state: str = "succeeded", minutes_ago: float = 10)
         pytest.param("", DOUBTED, (), (), "observe", id="not-unless-the-site-says-so"),
         pytest.param(TESTS, DOUBTED, earlier_tests(1), (A,), "auto", id="room-for-one"),
         pytest.param(TESTS, DOUBTED, earlier_tests(2), (), "observe", id="two-an-hour"),
+        pytest.param(TESTS, DOUBTED, earlier_tests(1, "running", node=A), (), "observe", id="it-is-being-tested"),
+        pytest.param(
+            TESTS, report("hang", nodes=(A,), outcome="running"), (), (), "observe", id="not-while-its-job-runs-there"
+        ),
         pytest.param(TESTS, DOUBTED, earlier_tests(2, minutes_ago=61), (A,), "auto", id="that-hour-is-over"),
         pytest.param(TESTS, DOUBTED, earlier_tests(2, "withdrawn"), (A,), "auto", id="what-was-not-done-does-not-count"),
         pytest.param(f"mode: approve\n{TESTS}", DOUBTED, (), (A,), "approve", id="the-policy-asks"),
@@ -1299,6 +1313,21 @@ def test_a_doubtful_diagnosis_tests_although_it_restarts_nothing_by_itself(tmp_p
     doubtful = report("nvlink_error", nodes=(A,), root=xid(74, A), confidence=0.4)
     decision = decide(doubtful, ran_on(A, B), cluster(), policy(tmp_path, TESTS), NOW)
     assert (decision.mode, decision.test, decision.test_mode) == ("approve", (A,), "auto")
+
+
+def test_as_many_are_tested_as_an_hour_allows(tmp_path: Path) -> None:
+    given = report("nvlink_error", nodes=(A, B), root=xid(74, A))
+    decision = decide(given, ran_on(A, B, C, actions=earlier_tests(1)), cluster(), policy(tmp_path, TESTS), NOW)
+    assert (decision.test, decision.avoid) == ((A,), (A, B))
+    assert next(one.said for one in decision.limits if one.name == "checks-per-hour") == (
+        f"{B}: not tested, 1 tests were ordered in the last hour, and 2 may be"
+    )
+
+
+def test_an_attempt_that_is_decided_about_again_does_not_miss_its_own_test(tmp_path: Path) -> None:
+    done = earlier_tests(1, minutes_ago=0, node=A)
+    decision = decide(DOUBTED, ran_on(A, B, actions=done), cluster(), policy(tmp_path, "limits: {checks_per_hour: 1}"), NOW)
+    assert (decision.test, "checks-per-hour" in names(decision)) == ((), False)
 
 
 def test_what_ended_well_leaves_its_doubted_node_free_for_a_test(tmp_path: Path) -> None:

@@ -760,6 +760,21 @@ def test_a_node_that_was_not_tested_is_accused_of_nothing(
     assert not [row for row in desk.rows() if row["kind"] == "isolate"]
 
 
+def test_a_test_of_other_nodes_is_not_repeated(base: Store, tmp_path: Path) -> None:
+    desk, cluster = Desk(base, auto(tmp_path, TESTS)), Cluster()
+    _, test = doubted(desk)
+    others = json.dumps({**VERDICT, "good": ["n8", "n9"], "faulty": []})
+    program = NodeCheck(["/bin/sh", "-c", f"echo \"$1\" >> {tmp_path}/tested; echo '{others}'", "check", "{nodes}"])
+
+    async def go() -> None:
+        async with dispatching(desk.actions, by(cluster, kinds=ABLE, check=program)):
+            await until(lambda: state(desk, test) == "failed")
+
+    asyncio.run(go())
+    assert (tmp_path / "tested").read_text() == "n2\n"
+    assert desk.record(test).result == "not tested: /bin/sh tested others"
+
+
 def test_a_test_is_made_again_after_a_crash(base: Store, tmp_path: Path) -> None:
     desk, cluster = Desk(base, auto(tmp_path, TESTS)), Cluster()
     _, test = doubted(desk)
