@@ -16,12 +16,14 @@ authorization() {
     if [ -r "$DIAGNOSE_TOKEN_FILE" ]; then printf 'header = "Authorization: Bearer %s"\n' "$(cat "$DIAGNOSE_TOKEN_FILE")"; fi
 }
 
-# post PATH BODY [CONTENT-TYPE]: at most 5 seconds and two more tries; its failure is nobody's.
-post() {
-    printf '%s' "$2" | curl --silent --show-error --fail --output /dev/null --max-time 5 --retry 2 --retry-max-time 15 \
-        --header "Content-Type: ${3:-application/json}" --config <(authorization) \
-        --data-binary @- "$DIAGNOSE_URL$1" || logger -t diagnose "could not tell $DIAGNOSE_URL of job ${SLURM_JOB_ID:-?}" || true
+# send PATH BODY [CONTENT-TYPE [TRIES]]: at most 5 seconds, and two more tries if nothing else is said. It fails if it was not taken.
+send() {
+    printf '%s' "$2" | curl --silent --show-error --fail --output /dev/null --max-time 5 --retry "${4:-2}" --retry-max-time 15 \
+        --header "Content-Type: ${3:-application/json}" --config <(authorization) --data-binary @- "$DIAGNOSE_URL$1"
 }
+
+# post PATH BODY [CONTENT-TYPE]: the same, but its failure is nobody's.
+post() { send "$@" || logger -t diagnose "could not tell $DIAGNOSE_URL of job ${SLURM_JOB_ID:-?}" || true; }
 
 # The name that squeue shows, and that the runner's pattern %A_%a gives. The parts of a heterogeneous job are one job: the batch script
 # runs in the first, and its number is what tasks and log files have.

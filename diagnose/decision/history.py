@@ -150,6 +150,10 @@ class NodeCheck(_Value):
     result: CheckResult
 
 
+KERNEL_WATCH = "kernel-watch"
+"""the source of findings that are lines of the node's own kernel"""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeFinding(_Value):
     """What somebody else found of a node: an alert, a condition of Kubernetes."""

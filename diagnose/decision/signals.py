@@ -12,7 +12,8 @@ Each signal is a sentence with its points. The weights stand in the policy's com
   programs cause such faults too, of a kind of job that is known to be another. Else it follows the program, not the node.
 - Failures in a burst are nobody's: what they have in common is not the node.
 - What others found of a node (an alert that fires, a condition of Kubernetes) is one point in all, however much they found: it
-  may be about something else, and it isolates nobody alone.
+  may be about something else, and it isolates nobody alone. What its kernel said counts once: a diagnosis that stands on a line
+  of the kernel is not confirmed by the same kernel's watch.
 - A node check after the failure outweighs weak signals, both ways. One that a node passed takes back one earlier accusation,
   not two; a release after an isolation takes back all before it.
 """
@@ -25,12 +26,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diagnose.decision.bursts import burst_at
-from diagnose.decision.history import Cluster, Failure, History, latest_check
+from diagnose.decision.history import KERNEL_WATCH, Cluster, Failure, History, latest_check
 from diagnose.decision.policy import Policy
 from diagnose.knowledge.taxonomy import shipped_taxonomy
 from diagnose.report import Diagnosis
 
 XID = re.compile(r"NVRM: .{0,80}?Xid \((?:PCI:)?[0-9a-fA-F:.]+\): (\d{1,4})\b")
+_KERNELS_LINE = re.compile(r"\bkernel: |\bNVRM: ")
 _NODE = "node:"
 """what a node's own runner sends is named so"""
 _NAMED_MOST = 5
@@ -75,7 +77,7 @@ def against(
             continue
         found += _said_now(node, diagnosis, policy)
         found += _said_before(node, diagnosis, job, attempt, history, cluster, policy, now)
-        found += _said_by_others(node, history, cluster, policy, now)
+        found += _said_by_others(node, diagnosis, history, cluster, policy, now)
         found += checked(node, cluster, policy, now, history.ended)
     return found
 
@@ -154,15 +156,21 @@ def _said_before(
     return [Signal(node, "seen-before", 0, f"{said}: not by another's job and a machine's fault, which alone confirm it")]
 
 
-def _said_by_others(node: str, history: History, cluster: Cluster | None, policy: Policy, now: float) -> list[Signal]:
+def _said_by_others(
+    node: str, diagnosis: Diagnosis, history: History, cluster: Cluster | None, policy: Policy, now: float
+) -> list[Signal]:
     """What was found of the node while the job ran on it, or shortly before, and was not over when it began."""
+    same = _by_a_kernel(node, diagnosis)
     begin = now - policy.signals.check_within_s
     until = history.ended if history.ended is not None else now
     started = history.started if history.started is not None else begin
     found = [
         one
         for one in (cluster.findings if cluster is not None else ())
-        if one.node == node and begin <= one.at <= until and (one.ended is None or one.ended >= started)
+        if one.node == node
+        and begin <= one.at <= until
+        and (one.ended is None or one.ended >= started)
+        and not (same and one.source == KERNEL_WATCH)
     ]
     if not found:
         return []
@@ -171,6 +179,12 @@ def _said_by_others(node: str, history: History, cluster: Cluster | None, policy
     if not any(fnmatch.filter(sources, pattern) for pattern in policy.signals.kernel_sources):
         return [Signal(node, "unbelieved", 0, f"{said}, which signals.kernel_sources does not believe")]
     return [Signal(node, "reported", 1, said)]
+
+
+def _by_a_kernel(node: str, diagnosis: Diagnosis) -> bool:
+    """Whether the diagnosis stands on the node's kernel already: its lines are one witness, by whichever way they came."""
+    root = diagnosis.root_cause
+    return root is not None and (root.source.startswith(f"{_NODE}{node}/") or _KERNELS_LINE.search(root.text) is not None)
 
 
 def _is_anothers_word(failure: Failure, diagnosis: Diagnosis, job: str, history: History) -> bool:

@@ -30,6 +30,7 @@ from service.acting.findings import (
     of_nodes,
     told,
 )
+from service.acting.kernelwatch import MOST_BYTES, HealthResult, of_check, of_kernel
 from service.acting.nodecheck import CheckVerdict, check_of
 from service.api import bodies
 from service.api.common import REFUSALS, Asking, AskingMuch, Here, Limit, Operator, Reader
@@ -40,6 +41,7 @@ from service.runtime import Service
 from service.store import findings, nodechecks, pages, reading
 
 router = APIRouter(route_class=Asking, tags=["nodes"], responses=REFUSALS)
+_KERNEL_LINE = "2026-11-24T12:00:00+0000 gpu-17 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
 told_of = APIRouter(route_class=AskingMuch, tags=["nodes"], responses=REFUSALS)
 """what others found of nodes: a cluster's nodes at once are much"""
 _UNDER_WAY: dict[int | str, dict[str, Any]] = {
@@ -168,6 +170,42 @@ async def violations(
 ) -> dict[str, Any]:
     """Lines that `dcgmi policy --reg` printed on that node. What a job can cause (power, Xids of programs) is left out."""
     return await _taken(of_policies(node, body.lines, time.time()), service, who)
+
+
+@router.post(
+    "/v1/nodes/{node}/findings/kernel",
+    response_model=bodies.FindingsTaken,
+    status_code=201,
+    summary="What the kernel of a node says",
+)
+async def kernel(
+    node: Annotated[str, Path(max_length=200, pattern=NODE)],
+    service: Here,
+    who: Teller,
+    body: Annotated[bytes, Body(media_type="text/plain", max_length=MOST_BYTES, examples=[_KERNEL_LINE])],
+) -> dict[str, Any]:
+    """Lines of the kernel as `journalctl --dmesg -o short-iso` or `dmesg --time-format iso` print them, up to 2,000.
+
+    Those of a machine's fault count, each at its moment. Others are left aside; `left_out` counts Xids that a program can
+    cause, and lines whose time has no zone.
+    """
+    return await _taken(of_kernel(node, body, time.time()), service, who)
+
+
+@router.post(
+    "/v1/nodes/{node}/findings/health-check",
+    response_model=bodies.FindingsTaken,
+    status_code=201,
+    summary="How a site's own check of a node ended",
+)
+async def health_check(
+    node: Annotated[str, Path(max_length=200, pattern=NODE)],
+    service: Here,
+    who: Teller,
+    body: Annotated[HealthResult, Body()],
+) -> dict[str, Any]:
+    """A failure is a finding that lasts until the check passes."""
+    return await _taken(of_check(node, body, time.time()), service, who)
 
 
 async def _taken(found: Found, service: Service, who: Who) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from service.acting.finders import (
     of_states,
 )
 from service.acting.findings import AlertmanagerWebhook, KubernetesNodes, of_alerts, of_nodes
+from service.acting.kernelwatch import HealthResult, of_check, of_kernel
 from service.intake.protocols import elastic, forward, identity, loki, otlp, protobuf, splunk, syslog
 from service.intake.protocols.encodings import Bounded
 from service.intake.protocols.records import Records, parsed
@@ -102,6 +103,7 @@ def _payload(name: str) -> bytes:
 
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
 _LOG = b"step 1 | loss 2.3\n" * 20
+_KERNEL = b"2026-11-24T12:00:00+0000 gpu-1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
 _BULK = b'{"create": {"_index": "a"}}\n{"message": "step 1", "job": "run7"}\n{"delete": {"_id": "1"}}\n'
 _HEC = b'{"event": "step 1", "host": "gpu-1", "fields": {"job": "run7"}} {"event": {"message": "a"}, "fields": {"job": 7}}'
 _OWNER = {"attributes": [{"key": "job", "value": {"stringValue": "run7"}}]}
@@ -132,6 +134,9 @@ PARSERS: dict[str, tuple[Parse, list[bytes]]] = {
     "nvsentinel": (partial(_found, NVSentinelEvent, of_health), [_payload("nvsentinel.json")]),
     "dcgm": (partial(_found, PolicyEvents, lambda body, now: of_policies("gpu-1", body.lines, now)), [_payload("dcgm.json")]),
     "gpud": (partial(_found, list[ComponentStates], partial(of_states, "gpu-1")), [_payload("gpud-states.json")]),
+    "kernel": (lambda data: of_kernel("gpu-1", data, NOW), [_KERNEL]),
+    "check": (partial(_found, HealthResult, partial(of_check, "gpu-1")),
+              [b'{"status": 1, "since": "2026-11-24T12:00:00Z", "said": "7 of 8 GPUs"}']),
     **{name: (parse, corpus()) for name, (parse, corpus) in FILE_PARSERS.items()},
 }  # fmt: skip
 REFUSALS = (DiagnoseError, ValidationError, NoDump)

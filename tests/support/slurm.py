@@ -44,7 +44,7 @@ def samples(url: str, token: Path | None = None) -> Callable[[Path], list[str]]:
     """
 
     def lines(folder: Path) -> list[str]:
-        for name in ("common.sh", "prolog.sh", "epilog.sh", "epilogslurmctld.sh"):
+        for name in ("common.sh", "prolog.sh", "epilog.sh", "epilogslurmctld.sh", "healthcheck.sh"):
             shutil.copy(ROOT / "deploy" / "slurm" / name, folder)
         common = folder / "common.sh"
         here = f"DIAGNOSE_URL={url}\nDIAGNOSE_RUN={folder}/run\nexport SLURM_CONF={folder}/slurm.conf\n"

@@ -596,6 +596,28 @@ def test_what_others_found_is_one_point_while_it_lasts(
         assert (decision.avoid, decision.check) == ((A,), (A,)), "but the node is avoided and tested"
 
 
+@pytest.mark.parametrize(
+    ("source", "text", "isolated"),
+    [
+        ("rank3.log", "RuntimeError: CUDA error: uncorrectable ECC error encountered", [A]),
+        (f"node:{A}/kernel", "EDAC MC0: 1 UE memory read error on CPU_SrcID#0", []),
+        ("log", "NVRM: Xid (PCI:0000:52:00): 94, pid=4711, name=python, Contained: SM (0x1). RST: No, D-RST: No", []),
+        ("log", f"{A} kernel: EDAC MC0: 1 UE memory read error on CPU_SrcID#0", []),
+    ],
+    ids=["job", "nodes-own", "driver", "kernel"],
+)
+def test_a_kernels_watch_does_not_confirm_what_the_same_kernel_said(
+    tmp_path: Path, source: str, text: str, isolated: list[str]
+) -> None:
+    watched = (NodeFinding(A, NOW - HOUR / 2, "kernel-watch", "Xid94", NOW - HOUR / 2),)
+    history = replace(ran_on(A, B), started=NOW - 2 * HOUR, ended=NOW)
+    asked = report("ecc_error", nodes=(A,), root=EvidenceLine(source=source, line=9, text=text, node=A))
+    decision = decide(asked, history, cluster(findings=watched), policy(tmp_path), NOW)
+    assert decision.action.nodes == isolated
+    beside = decide(asked, history, cluster(findings=(*watched, *found_of(A))), policy(tmp_path), NOW)
+    assert beside.action.nodes == [A], "somebody else does"
+
+
 SOFT = sorted(shipped_taxonomy().properties["soft"])
 
 

@@ -196,6 +196,10 @@ def test_findings_about_nodes_are_not_for_who_may_send_logs(world: World) -> Non
         "gpu-1/findings/gpud": [state],
         "gpu-1/findings/dcgm": {"lines": ["XID error 79 detected"]},
     }
+    lost = f"2026-11-28T12:00:00Z gpu-1 kernel: {XID.format(node='gpu-1')}"
+    plain = {"content": lost, "headers": {"Content-Type": "text/plain"}}
+    assert intern.client.post("/v1/nodes/gpu-1/findings/kernel", **plain).status_code == 403
+    told["gpu-1/findings/health-check"] = {"status": 1, "since": "2026-11-28T12:00:00Z"}
     for path, body in told.items():
         assert intern.client.post(f"/v1/nodes/{path}", json=body).status_code == 403, path
     assert failed(intern, "lab.mine", XID.format(node="gpu-2"), node="gpu-2")
