@@ -134,6 +134,8 @@ class Canceller:
     name: str
     own: bool
     """the job's own user"""
+    daemons: bool = False
+    """Slurm's daemons run as this user"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +306,8 @@ class Slurm:
         found = await self._accounted(lambda door: door.canceller(job))
         if found is None:
             return ended
-        name = f"{found.name} (or Slurm itself)" if found.name in _OF_DAEMONS and not found.own else found.name
+        daemons = found.daemons or found.name in _OF_DAEMONS
+        name = f"{found.name} (or Slurm itself)" if daemons and not found.own else found.name
         return cancelled_by(ended, name, own=found.own)
 
     async def _accounted(self, ask: Callable[[Door], Awaitable[T | None]]) -> T | None:

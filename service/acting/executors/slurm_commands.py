@@ -52,6 +52,7 @@ _OWNER = re.compile(r"^ +UserId=([^\s()]+)\((\d+)\) GroupId=", re.MULTILINE)
 _NODES = re.compile(r"^ +NodeList=(\S*)", re.MULTILINE)
 _BEGAN = re.compile(r"^ +StartTime=(\S+) EndTime=", re.MULTILINE)
 _WITH_ACCOUNTING = re.compile(r"^AccountingStorageType += accounting_storage/slurmdbd", re.MULTILINE)
+_SLURM_USER = re.compile(r"^SlurmUser += ([^\s()]+)\((\d+)\)", re.MULTILINE)
 _CANCELLED = re.compile(r"CANCELLED(?: by (\d+))?$", re.MULTILINE)
 _ACCOUNTING_S = 10.0
 _ACCOUNTING_AGAIN_S = 60.0
@@ -211,8 +212,19 @@ class Commands:
         if (by := found[1]) is None or not job.uid:
             raise Unsupported
         # Whose the job is, the accounting itself says rightly only after a while. Who has another number is not named: names of
-        # this machine may be other people's.
-        return Canceller(job.owner if by == job.uid else "root" if by == "0" else f"uid {by}", by == job.uid)
+        # this machine may be other people's. Slurm's own user slurmctld knows.
+        if by == job.uid:
+            return Canceller(job.owner, True)
+        name = "root" if by == "0" else await self._own_user(by)
+        return Canceller(name or f"uid {by}", False, daemons=name is not None)
+
+    async def _own_user(self, uid: str) -> str | None:
+        """The name of SlurmUser, if that is its number."""
+        try:
+            found = _SLURM_USER.search(await self._run("scontrol", "show", "config"))
+        except Problem:
+            return None
+        return found[1] if found is not None and found[2] == uid else None
 
     async def runs(self, job_id: str) -> tuple[Run, ...]:
         said = await self._accounted("--duplicates", f"--jobs={job_id}", "--format=JobID,State,NodeList")

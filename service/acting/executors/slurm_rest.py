@@ -115,6 +115,7 @@ class Rest:
             str(found.get("state_reason") or ""),
             _exit_code(found.get("exit_code")),
             _exit_code(found.get("derived_exit_code")),
+            str(uid) if isinstance(uid := found.get("user_id"), int) else "",
         )
 
     async def drain(self, name: str, reason: str) -> None:

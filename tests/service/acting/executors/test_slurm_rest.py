@@ -11,17 +11,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from service.acting.executors.claim import Confirmed
 from service.acting.executors.executor import Order, Outcome
 from service.acting.executors.http import Server
 from service.acting.executors.slurm import Slurm
+from service.acting.executors.slurm_commands import Commands
 from service.acting.executors.slurm_rest import Rest
 from tests.service.acting.executors.test_slurm_orders import KEY, Controller
 
 NODE = {"nodes": [{"name": "gpu-1", "state": ["IDLE"], "reason": ""}]}
+JOB = {"jobs": [{"job_id": 7, "job_state": "CANCELLED", "user_name": "kim", "user_id": 1000}]}
 PATHS = {"paths": {"/slurm/v0.0.39/job/{job_id}": {}, "/slurm/v0.0.39/node/{node_name}": {"post": {}}}}
 
 
@@ -31,7 +35,7 @@ def slurmrestd(status: int, body: Any) -> Iterator[str]:
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._say(200, PATHS if self.path == "/openapi/v3" else NODE)
+            self._say(200, PATHS if self.path == "/openapi/v3" else JOB if "/job/" in self.path else NODE)
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
@@ -83,3 +87,25 @@ def test_a_change_that_may_have_been_made_is_said_and_not_made_by_another_way(
 
     assert (outcome.state, commands.done == ["drain gpu-1"]) == (state, next_door), outcome
     assert outcome.may_retry == (state == "unknown")
+
+
+@pytest.mark.parametrize(
+    ("uid", "by", "said"),
+    [
+        (1000, "owner", "its user kim cancelled it"),
+        (64030, "other", "daemon (or Slurm itself) cancelled it, who is not its user"),
+        (1001, "other", "uid 1001 cancelled it, who is not its user"),
+    ],
+)
+def test_without_an_accounting_of_its_own_sacct_says_who_cancelled_the_job(
+    tmp_path: Path, uid: int, by: str, said: str
+) -> None:
+    for name, line in (("sacct", f"CANCELLED by {uid}"), ("scontrol", "SlurmUser               = daemon(64030)")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{line}'\n")
+        (tmp_path / name).chmod(0o755)
+    with slurmrestd(200, {}) as url:
+        rest = Rest(Server(url, timeout_s=5), user="x", token_env="T", environment={"T": "t"})
+        found = asyncio.run(Slurm([rest, Commands(folder=tmp_path)]).confirm(Order("", "restart", "7", 1)))
+    assert isinstance(found, Confirmed)
+    assert found.ending is not None
+    assert (found.ending.by, found.ending.said.partition("; ")[2]) == (by, said)
