@@ -770,32 +770,6 @@ class Storm(Diagnosed):
             job = self.begin(replace(row, gpus=16), "passing", self.chance.random() * 300)
             job.group = "forged"
 
-    def said(self, row: Row) -> tuple[str, bool, float]:
-        """(reason, whether it is right, confidence), as often right as in the labelled cases."""
-        taxonomy = shipped_taxonomy()
-        reason, right = row.reason, True
-        if self.chance.random() > self.accuracy.reason[taxonomy.category_of[row.reason]]:
-            right = False
-            confused = self.accuracy.confused.get(reason)
-            reason = self.chance.choice(confused or self.others(reason))
-        level = self.accuracy.right if right else self.accuracy.wrong
-        return reason, right, self.chance.choices([one for one, _ in level], [weight for _, weight in level])[0]
-
-    def said_fresh(self, row: Row) -> tuple[str, bool, float]:
-        """The same, as of one of the logs of its category that nobody had seen."""
-        logs = fresh()[shipped_taxonomy().category_of[row.reason]]
-        drawn = self.chance.randrange(len(logs) + 1)
-        if drawn == len(logs):  # none called so in so few logs is not never: one more is wrong half the time, in any way
-            right = self.chance.random() < 0.5
-            return row.reason if right else self.chance.choice(self.others(row.reason)), right, 0.95
-        one = logs[drawn]
-        if one.said == one.labelled:
-            return row.reason, True, one.confidence
-        return one.said if one.said != row.reason else one.labelled, False, one.confidence
-
-    def others(self, reason: str) -> tuple[str, ...]:
-        return tuple(one for one in shipped_taxonomy().category_of if one not in (reason, "healthy"))
-
     def named(self, job: Job, row: Row, reason: str) -> tuple[str | None, EvidenceLine | None]:
         if job.group != "forged" or job.attempt > 1:
             return super().named(job, row, reason)
