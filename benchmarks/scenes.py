@@ -142,7 +142,9 @@ class Scheduler:
     async def resume(self, name: str) -> None:
         raise AssertionError("no order gives a node back here")
 
-    async def reboot(self, name: str, reason: str | None) -> None:
+    async def can_reboot(self) -> None: ...
+
+    async def reboot(self, name: str) -> None:
         raise AssertionError("no order reboots a node here")
 
     async def note(self, job_id: str, comment: str) -> None:

@@ -622,6 +622,8 @@ class Actions:
             state = "ok"
         elif after.kind in _TAKES_OUT:
             state, done = "isolated", done or bool(isolated)
+        elif after.kind == REBOOT:  # one that was in service is taken out for it
+            state, done = "isolated", bool(isolated)
         else:
             return []
         if not done:

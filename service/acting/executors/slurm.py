@@ -171,10 +171,11 @@ class Door(Protocol):
 
     async def resume(self, name: str) -> None: ...
 
-    async def reboot(self, name: str, reason: str | None) -> None:
-        """Reboot it as soon as no job runs there. With a reason it comes back into service, without one it stays out of it, and
-        keeps its reason.
-        """
+    async def can_reboot(self) -> None:
+        """Raise Problem where Slurm has no program for it."""
+
+    async def reboot(self, name: str) -> None:
+        """Reboot it as soon as no job runs there. It is out of service after that, and keeps its reason."""
 
     async def note(self, job_id: str, comment: str) -> None:
         """Set the administrators' comment of a job."""
@@ -258,7 +259,7 @@ class Slurm:
             if order.kind not in self.kinds:
                 raise Problem(f"the Slurm executor cannot carry out {order.kind[:40]!r}")
             nodes = [await self._known_node(name) for name in node_names(order.nodes)]
-            if order.kind in TAKES_OUT:
+            if order.kind in TAKES_OUT or order.kind == REBOOT:
                 out += [node.name for node in nodes if node.drained and node.reason.startswith(mark(order.key))]
             job = await self._known_job(order) if order.kind in RESTARTS else None
             if job is not None:
@@ -276,7 +277,13 @@ class Slurm:
         if not later:
             self._forget(order)
         said = ("would have: " if dry_run else "") + "; ".join(done)
-        return Outcome("succeeded", said, later, details={"done": done}, isolated=() if dry_run else None)
+        return Outcome(
+            "succeeded",
+            said,
+            later,
+            details={"done": done},
+            isolated=() if dry_run else tuple(out) if order.kind == REBOOT else None,
+        )
 
     # --- what Slurm itself says
 
@@ -392,7 +399,9 @@ class Slurm:
             later = [await self._release(order, node.name, done, dry_run) for node in nodes]
             return any(later)
         for node in nodes:
-            if await self._turn(order, node.name, done, dry_run):
+            if order.kind == REBOOT:
+                await self._reboot(order, node.name, done, out, dry_run)
+            elif await self._turn(order, node.name, done, dry_run):
                 out.append(node.name)
         if self._spares is not None and order.kind in TAKES_OUT:
             others = {node.name for node in (*nodes, *avoid)}
@@ -401,13 +410,10 @@ class Slurm:
         return False
 
     async def _turn(self, order: Order, name: str, done: list[str], dry_run: bool) -> bool:
-        """Take a node out of service, or reboot it. Returns whether it was taken out now.
+        """Take a node out of service. Returns whether it was taken out now.
 
         It is looked at just before that: a drain with our reason would take the place of one that a person made meanwhile.
         """
-        if order.kind == REBOOT:
-            await self._reboot(order, name, done, dry_run)
-            return False
         node = await self._steady_node(order, name)
         if node.drained:
             whose = "by this order" if node.reason.startswith(mark(order.key)) else f"before: {node.reason[:80]!r}"
@@ -446,8 +452,12 @@ class Slurm:
         done += [said] if said is not None else []
         return later
 
-    async def _reboot(self, order: Order, name: str, done: list[str], dry_run: bool) -> None:
-        """Slurm itself waits until no job runs there. It does not say who asked for a reboot that is over, but when it was."""
+    async def _reboot(self, order: Order, name: str, done: list[str], out: list[str], dry_run: bool) -> None:
+        """Slurm itself waits until no job runs there. It does not say who asked for a reboot that is over, but when it was.
+
+        A node in service is drained first, and stays out. If Slurm brought it back by itself, it would also undo a drain that a
+        person makes while it waits for its jobs, and nobody could tell.
+        """
         node = await self._known_node(name)
         if node.rebooting:
             done.append(f"{name} is being rebooted")
@@ -455,14 +465,19 @@ class Slurm:
         if order.last_seen is not None and node.booted is not None and node.booted > order.last_seen:
             done.append(f"{name} was rebooted since")
             return
-        if (node.drained or "DOWN" in node.states) and not node.ours:
-            raise Problem(f"{name} was taken out by others: {node.reason[:80]!r}; reboot it by hand")
+        _ours_or_in_service(node)
         if not dry_run:
-            reason = None if node.drained else order.reason
-            await self._ask("reboot nodes", lambda door: door.reboot(name, reason))
+            await self._ask("reboot nodes", lambda door: door.can_reboot())
+            node = await self._known_node(name)  # as in _turn
+            _ours_or_in_service(node)
+            if not node.drained:
+                await self._ask("drain nodes", lambda door: door.drain(name, order.reason))
+                out.append(name)
+                node = await self._known_node(name)
+                _ours_or_in_service(node)
+            await self._ask("reboot nodes", lambda door: door.reboot(name))
         when = "as soon as no job runs there" if node.states & _BUSY else "now"
-        then = "stays out of service after that" if node.drained else "is in service again after that"
-        done.append(f"Slurm reboots {name} {when}, and it {then}")
+        done.append(f"Slurm reboots {name} {when}, and it stays out of service after that")
 
     # --- jobs
 
@@ -594,6 +609,12 @@ class Slurm:
     def _went_on(order: Order, job: Job) -> bool:
         """Whether somebody, or Slurm itself, already restarted it. Whatever came of that attempt has its own decision."""
         return bool(job.states & _QUEUED) or (order.attempt is not None and job.restarts >= order.attempt)
+
+
+def _ours_or_in_service(node: Node) -> None:
+    """Raise Problem if others have taken it out."""
+    if (node.drained or "DOWN" in node.states) and not node.ours:
+        raise Problem(f"{node.name} was taken out by others: {node.reason[:80]!r}; reboot it by hand")
 
 
 def _mark(order: Order, restarts: int, avoid: list[str]) -> str:

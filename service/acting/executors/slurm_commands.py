@@ -83,11 +83,15 @@ class Commands:
 
     async def _rights(self) -> list[str]:
         """Slurm looks whether somebody may change nodes before it looks for the node: so this changes nothing, and tells."""
-        for what, does in (("every order", self.drain), ("a reboot", self.reboot)):
+
+        async def drain(name: str) -> None:
+            await self.drain(name, "a test of rights")
+
+        for what, does in (("every order", drain), ("a reboot", self.reboot)):
             try:
-                await does(_NO_NODE, "a test of rights")
+                await does(_NO_NODE)
             except Problem as problem:
-                if not any(text in problem.what for text in (*_UNKNOWN, "RebootProgram is not set")):
+                if not any(text in problem.what for text in _UNKNOWN):
                     return [f"{what} would fail: {problem.what}. {_REMEDY}"]
         return []
 
@@ -149,11 +153,12 @@ class Commands:
     async def resume(self, name: str) -> None:
         await self._run("scontrol", "update", f"NodeName={name}", "State=RESUME")
 
-    async def reboot(self, name: str, reason: str | None) -> None:
+    async def can_reboot(self) -> None:
         if _CANNOT_REBOOT.search(await self._run("scontrol", "show", "config")):  # slurmctld would wait for it in vain
             raise Problem("Slurm cannot reboot nodes: RebootProgram is not set in slurm.conf")
-        then = ["nextstate=DOWN"] if reason is None else ["nextstate=RESUME", f"reason={reason}"]
-        await self._run("scontrol", "reboot", "ASAP", *then, name)
+
+    async def reboot(self, name: str) -> None:
+        await self._run("scontrol", "reboot", "ASAP", "nextstate=DOWN", name)
 
     async def note(self, job_id: str, comment: str) -> None:
         await self._run("scontrol", "update", f"JobId={job_id}", f"AdminComment={comment}")

@@ -124,7 +124,10 @@ class Rest:
     async def resume(self, name: str) -> None:
         await self._update_node(name, {"state": ["RESUME"]})
 
-    async def reboot(self, name: str, reason: str | None) -> None:
+    async def can_reboot(self) -> None:
+        raise Unsupported
+
+    async def reboot(self, name: str) -> None:
         raise Unsupported
 
     async def note(self, job_id: str, comment: str) -> None:

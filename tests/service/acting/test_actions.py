@@ -581,6 +581,17 @@ def test_a_node_whose_isolation_waited_for_a_yes_is_rebooted_too(store: Store, t
     assert asked == [(["n1"], "approved", f"isolated for ecc error by action {isolation['id']}")]
 
 
+def test_a_node_that_its_reboot_took_out_of_service_is_isolated(desk: Desk) -> None:
+    judge(desk.store, begin(desk.store), 1, report(nodes=("n1",)))
+    doubt = update(tables.nodes).where(tables.nodes.c.name == "n1").values(state="suspect")
+    desk.store.write(lambda connection: connection.execute(doubt))
+    action = desk.run(desk.actions.ask_for_node(REBOOT, "n1", "kim", "it may help"))
+    taken = desk.run(desk.actions.claim(action, "slurm"))
+    desk.run(desk.actions.begin(action, "slurm", taken.fence))
+    desk.run(desk.actions.finish(action, "slurm", taken.fence, True, "done", ("n1",)))
+    assert node(desk)["state"] == "isolated"
+
+
 def isolated_with_a_reboot(store: Store, tmp_path: Path, mode: str) -> tuple[Desk, int]:
     """n1 is isolated; the reboot that the policy asks for."""
     clauses = f"mode: auto\nmodes: {{reboot: {mode}}}\nactions: {{ecc_error: {{reboot: true}}}}"

@@ -79,20 +79,31 @@ def test_an_isolated_node_is_rebooted_and_stays_isolated_until_it_is_given_back(
     cluster._until(lambda: cluster.node("gpu-1")["State"] == "IDLE", "it to be idle")
 
 
-def test_a_doubted_node_is_rebooted_once_no_job_runs_there(cluster: real.Slurm) -> None:
+@pytest.mark.parametrize("drained", [False, True], ids=["ours", "a-person-drains-it-meanwhile"])
+def test_a_doubted_node_is_rebooted_once_no_job_runs_there_and_does_not_come_back_by_itself(
+    cluster: real.Slurm, drained: bool
+) -> None:
     job = cluster.submit("while [ ! -e end ]; do sleep 0.1; done", "--nodelist=gpu-2")
     cluster.wait(job, "RUNNING")
 
     outcome = carry_out(cluster, Order(KEY, "reboot", nodes=("gpu-2",), why="two time-outs", last_seen=time.time()))
 
-    assert outcome.what == "Slurm reboots gpu-2 as soon as no job runs there, and it is in service again after that"
+    assert outcome.what == "Slurm reboots gpu-2 as soon as no job runs there, and it stays out of service after that"
+    assert outcome.isolated == ("gpu-2",)
     assert "two time-outs" in cluster.node("gpu-2")["Reason"]
     time.sleep(2)
     assert cluster.job(job)["JobState"] == "RUNNING"
     assert not (cluster.folder / "reboots").exists()
+    if drained:
+        cluster.run("scontrol", "update", "NodeName=gpu-2", "State=DRAIN", "Reason=fan change, open case")
     (cluster.folder / "end").touch()
     cluster.wait(job, "COMPLETED")
     rebooted(cluster, "gpu-2")
+    assert cluster.node("gpu-2")["State"].startswith("DOWN")
+    carry_out(cluster, Order("e" * 32, "release", nodes=("gpu-2",)))
+    assert cluster.node("gpu-2")["State"].startswith("DOWN") == drained
+    (cluster.folder / "end").unlink()
+    cluster.run("scontrol", "update", "NodeName=gpu-2", "State=RESUME", check=False)
     cluster._until(lambda: cluster.node("gpu-2")["State"] == "IDLE", "it to be in service")
 
 
@@ -110,7 +121,24 @@ def test_a_node_that_is_being_rebooted_is_not_isolated_meanwhile(cluster: real.S
     outcome = carry_out(cluster, Order(OTHER, "isolate", nodes=("gpu-2",)))
     assert (outcome.state, outcome.may_retry, outcome.isolated) == ("failed", True, ())
     rebooted(cluster, "gpu-2")
-    assert carry_out(cluster, Order(OTHER, "isolate", nodes=("gpu-2",))).what == "drained gpu-2"
+    after = carry_out(cluster, Order(OTHER, "isolate", nodes=("gpu-2",)))
+    assert after.what.startswith(f"gpu-2 was drained before: 'diagnose {KEY}")
+    cluster.run("scontrol", "update", "NodeName=gpu-2", "State=RESUME")
+
+
+class Late(Commands):
+    """A person drains the node while Slurm is asked whether it can reboot."""
+
+    async def can_reboot(self) -> None:
+        await super().can_reboot()
+        await self.drain("gpu-3", "fan change, open case")
+
+
+def test_what_a_person_drains_meanwhile_is_not_rebooted(cluster: real.Slurm) -> None:
+    by = Slurm([Late(configuration=cluster.configuration)])
+    outcome = asyncio.run(by.carry_out(Order(KEY, "reboot", nodes=("gpu-3",))))
+    assert outcome.what == "gpu-3 was taken out by others: 'fan change, open case'; reboot it by hand"
+    assert (cluster.node("gpu-3")["State"], cluster.node("gpu-3")["Reason"]) == ("IDLE+DRAIN", "fan change, open case")
 
 
 @pytest.fixture
