@@ -87,11 +87,15 @@ class Commands:
         async def drain(name: str) -> None:
             await self.drain(name, "a test of rights")
 
-        for what, does in (("every order", drain), ("a reboot", self.reboot)):
+        async def reboot(name: str) -> None:
+            await self.can_reboot()
+            await self.reboot(name)
+
+        for what, does in (("every order", drain), ("a reboot", reboot)):
             try:
                 await does(_NO_NODE)
             except Problem as problem:
-                if not any(text in problem.what for text in _UNKNOWN):
+                if not any(text in problem.what for text in (*_UNKNOWN, "RebootProgram is not set")):
                     return [f"{what} would fail: {problem.what}. {_REMEDY}"]
         return []
 
