@@ -344,7 +344,10 @@ class Slurm:
         run = await self._accounted(ended)
         if run is None or (order.claim is not None and order.claim.not_the_same(None, run.nodes) is not None):
             return Confirmed(job.id, job.owner, ())
-        return Confirmed(job.id, job.owner, run.nodes, await self._with_nodes(ending_of_slurm(run.state), run.nodes))
+        ending = ending_of_slurm(run.state)
+        if number == job.restarts:  # of one that ended longer ago, who is down now says nothing
+            ending = await self._with_nodes(ending, run.nodes)
+        return Confirmed(job.id, job.owner, run.nodes, ending)
 
     async def _with_nodes(self, ended: Ending | None, nodes: tuple[str, ...]) -> Ending | None:
         """If a node failed: which."""

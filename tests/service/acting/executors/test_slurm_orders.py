@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from service.acting.executors.claim import Confirmed
 from service.acting.executors.executor import Order, Outcome, Problem
 from service.acting.executors.slurm import Canceller, Job, Moved, Node, Run, Slurm, Unsupported
 
@@ -345,3 +346,21 @@ def test_no_order_takes_so_many_nodes_out() -> None:
     outcome = carry_out(controller, Order(KEY, "isolate", nodes=tuple(f"gpu-{number}" for number in range(100))))
 
     assert (outcome.state, controller.done) == ("failed", [])
+
+
+class Accounted(Controller):
+    """One that knows the attempts of its job, of which two lost a node; gpu-1 is down now."""
+
+    async def runs(self, job_id: str) -> tuple[Run, ...]:
+        return Run("NODE_FAIL", ("gpu-1", "gpu-2")), Run("NODE_FAIL", ("gpu-1", "gpu-3")), Run("RUNNING", ("gpu-4",))
+
+    async def down(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if name == "gpu-1")
+
+
+@pytest.mark.parametrize(("attempt", "named"), [(1, ()), (2, ("gpu-1",))])
+def test_a_node_that_is_down_now_is_named_for_the_attempt_before_alone(attempt: int, named: tuple[str, ...]) -> None:
+    found = asyncio.run(Slurm([Accounted(restarts=2)]).confirm(Order(KEY, "restart", "7", attempt)))
+    assert isinstance(found, Confirmed)
+    assert found.ending is not None
+    assert (found.ending.kind, found.ending.nodes) == ("node_failure", named)
