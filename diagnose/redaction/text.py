@@ -98,8 +98,13 @@ _QUERY_NAMES = frozenset(
     "sig signature key code auth token x-amz-signature x-amz-credential x-goog-signature x-goog-credential".split()
 )
 
-_FORMAT = re.compile(r"%(?:[({<%]|[-+#.0-9]{0,9}[a-z]\Z|[A-Za-z_]{1,64}\Z|\w{1,64}%)")
-"""a place for a value (%s, %5.2f, %(name)s) or a variable (%NAME%). A password may begin with % as well"""
+_FORMAT = re.compile(
+    r"(?:%{1,2}(?:[-+#0]?\d{0,3}(?:\.\d{0,3})?(?:hh?|ll?|z)?[A-Za-z]|[A-Z_]{1,64}\d{0,2}%?|[A-Za-z_]{1,64}%"
+    r"|[({<][\w.:@\[ -]{0,64}(?:[)}>][-+#.0-9]{0,9}[a-z]?)?)[.:!?/@-]{0,3}){1,4}\Z"
+)
+"""places for values (%s, %5.2f, %(name)s) or variables (%NAME, %name%), and nothing else. A password may begin with % as well:
+one that is a word (%secret) or goes on (%NAMEx%y, %(name!x) is neither
+"""
 _NUMBER_WITH_UNIT = re.compile(r"[-+~]?\d[\d.,:]*(?:[eE][-+]?\d+)?[A-Za-z%/µ]*(?:/[A-Za-z]+)?\Z")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T_ ]?[\d:.,Z+-]*\Z")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -50,6 +50,8 @@ def secrets() -> list[tuple[str, str, str]]:
         ("https://h/x?X-Amz-Signature={}", HEX), ("https://h/x?key={}", MIXED), ("AccountKey={};EndpointSuffix=x", "abcd=="),
         ("curl -u bob:{} https://h", "pw1"), ("Set-Cookie: {}", "session=a1; Path=/"), ("https://h/bot/v2/hook/{}", "9f1c2b3a-77de-4a01"),
         ("- name: HF_TOKEN\n  value: {}\n", "abc"), ("password=<token>{}", "rest"), ("password: {}", "%79mAT3a"),
+        ("password={}", "%correct_horse"), ("password: {}", "%secret"), ("token={}", "%PASSWORDx%y9"), ("password={}", "%(correct!horse"),
+        ("password={}", "%hunter2%"), ("passwd: {}", "%%hunter2"), ("password='{}'", "%{correct}horse9"),
         ("https://api.telegram.org/bot{}/sendMessage", "515375836:AA28p_e9TsYgWiwkV-g_mpOcv4yxNTWDRvX"), ("\\npassword={}", "x1"), ("private_key: '{}'", "zz"),
     ]  # fmt: skip
     found += [(text.format(value), value, "token") for text, value in behind]
@@ -212,6 +214,7 @@ EVIDENCE = [
     "KeyError: 'model.layers.0.self_attn.q_proj.weight' key: model.layers.31.mlp.down_proj.weight (key=layers.0.attn)",
     "cache key: " + HEX + HEX,
     "password: %s, token=%(token)s, secret: %5.2f, password=%PASSWORD%, passwd: %%, password: %PASSWORD",
+    "password: %d, secret=%lu, password='%(password)s', passwd=%db_password%, token=%{token}, secret: %%s, password: %s:%s",
     "    client = Client(api_key=os.environ['API_KEY'], token=get_token(), password=self.password)",
     "    def login(token: Optional[str] = None, password: str = '') -> None:",
     "Invalid credentials: password authentication failed; Password: required; invalid API key: missing",
