@@ -153,7 +153,7 @@ class Kubernetes:
             places = _places(pods)
             if job.seen is not None and at(job.seen, "metadata", "deletionTimestamp") is not None and not _begun(order, job):
                 return Confirmed(job.subject, str(job.place.namespace), (), endings.cancelled(job.shown))
-            if (why := _objection(order, job, places)) is not None:
+            if (why := _objection(order, job, await self._told_of(order, job, places))) is not None:
                 return Unconfirmed(why)
             found = {name: await self._api.get(_node(name)) for name in endings.doubtful(pods)[:_NODES_ASKED]}
         except Problem as problem:
@@ -169,7 +169,7 @@ class Kubernetes:
         if order.claim is None or _begun(order, job):
             return
         places = _places(await self._pods(order, job))
-        if (why := _objection(order, job, places)) is not None:
+        if (why := _objection(order, job, await self._told_of(order, job, places))) is not None:
             raise Problem(f"not confirmed by Kubernetes: {why}")
         others = [name for name in isolate if name not in places.values()]
         if others:
@@ -178,6 +178,12 @@ class Kubernetes:
     async def _pods(self, order: Order, job: _Job) -> list[Object]:
         """The pods of a job that has not gone on since."""
         return [] if job.seen is None or _went_on(order, job) else await self._all_pods(job)
+
+    async def _told_of(self, order: Order, job: _Job, places: Mapping[str, str]) -> Mapping[str, str]:
+        """The pods, and their nodes, that a log must be from. A hold also ends what the controller has restarted since, so it
+        rests on the pods that run now, where ``places`` has none.
+        """
+        return places if order.kind != HOLD or places else _places(await self._all_pods(job))
 
     async def _all_pods(self, job: _Job) -> list[Object]:
         if job.seen is None:
@@ -620,7 +626,7 @@ def _objection(order: Order, job: _Job, places: Mapping[str, str]) -> str | None
         return None
     if (why := claim.against_namespace(str(job.place.namespace), str(job.place.name))) is not None:
         return why
-    if claim.word is not None or _went_on(order, job):  # in the second case nothing will be done
+    if claim.word is not None or _nothing_to_do(order, job):
         return None
     if at(seen, "metadata", "deletionTimestamp") is not None:
         return f"{job.shown} is being deleted by somebody"
@@ -641,10 +647,18 @@ def _begun(order: Order, job: _Job) -> bool:
 
 
 def _went_on(order: Order, job: _Job) -> bool:
-    """Whether somebody, or a controller, already restarted it, or it waits to begin. Then nothing is done about it."""
+    """Whether somebody, or a controller, already restarted it, or it waits to begin. Then it is not restarted."""
     assert job.seen is not None
     since = None if order.attempt is None else _since(job.seen, order.attempt)
     return job.anew or since is not None or (jobs.waits(job.kind, job.seen) and annotation(job.seen, jobs.SUSPENDED_BY) is None)
+
+
+def _nothing_to_do(order: Order, job: _Job) -> bool:
+    """Whether the order is overtaken. What its controller restarted, or a queue keeps waiting, is held all the same."""
+    if order.kind != HOLD:
+        return _went_on(order, job)
+    number = jobs.attempt(job.seen or {})
+    return job.anew or (number is not None and order.attempt is not None and number > order.attempt)
 
 
 def _next(order: Order) -> int | None:

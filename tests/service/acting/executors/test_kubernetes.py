@@ -1861,6 +1861,41 @@ def test_a_hold_is_confirmed_like_any_order(cluster: Cluster) -> None:
     assert done.what.startswith("held JobSet ml/llama")
 
 
+@pytest.mark.parametrize("restarts", [0, 1, 3])
+def test_a_hold_of_what_its_controller_has_restarted_is_confirmed_too(cluster: Cluster, restarts: int) -> None:
+    """Its controller is mostly quicker than the order. What runs now must be where the log is from."""
+    cluster.make(JOBSETS, jobset())
+    cluster.status(f"{JOBSETS}/llama", {"restarts": restarts, "replicatedJobsStatus": [{"active": 1}]})
+    elsewhere = held(claim=Claim((TEAM,), ("gpu-9",), time.time()))
+    here, word = (
+        replace(elsewhere, claim=Claim((TEAM,), (node,), time.time(), by)) for node, by in (("gpu-1", None), ("gpu-9", "ann"))
+    )
+    assert "no pods any more" in why_not(cluster, here)
+    assert "no pods any more" in hold(cluster, here).what
+    cluster.pod("llama-node-0", "gpu-1", {"jobset.sigs.k8s.io/jobset-name": "llama"})
+
+    assert "comes from gpu-9, where the job does not run" in why_not(cluster, elsewhere)
+    refused = hold(cluster, elsewhere)
+    assert (refused.state, "not confirmed by Kubernetes" in refused.what) == ("failed", True), refused
+    assert of(cluster.there(f"{JOBSETS}/llama"), ("suspend",)) is not True
+
+    said = confirmed(cluster, here)
+    assert isinstance(said, Confirmed), said
+    assert said.nodes == (() if restarts else ("gpu-1",)), "where it runs now says nothing of what failed before"
+    assert hold(cluster, word, dry_run=True).what.startswith("would have: held JobSet ml/llama"), "a person's yes"
+    assert hold(cluster, here).what.startswith("held JobSet ml/llama")
+
+
+def test_a_hold_of_what_waits_in_a_queue_is_confirmed_too(cluster: Cluster) -> None:
+    """Its workload would be deactivated."""
+    body = jobset()
+    body["spec"]["suspend"] = True
+    cluster.make(JOBSETS, body)
+    claim = Claim((TEAM,), ("gpu-9",), time.time())
+    assert "no pods any more" in hold(cluster, held(claim=claim)).what
+    assert "switched off already" in hold(cluster, held(claim=replace(claim, word="ann"))).what
+
+
 def test_the_rights_to_hold_are_asked_for_only_where_they_are_used(tmp_path: Path) -> None:
     begun = Fake(tokens={"diagnose": "system:serviceaccount:diagnose:diagnose"})
     (tmp_path / "token").write_text("diagnose")
