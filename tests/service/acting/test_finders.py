@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from diagnose.decision.history import NodeFinding
 from service.acting.finders import (
     ComponentStates,
     KubernetesEvents,
@@ -137,3 +139,33 @@ def test_what_dcgm_notices_but_what_a_job_can_cause() -> None:
 def test_other_lines_of_dcgm_say_nothing(line: str) -> None:
     found = of_policies("gpu-17", [line], NOW)
     assert (found.findings, found.left_out) == ([], 0)
+
+
+@pytest.mark.parametrize("timed", [False, True], ids=["without-a-time", "of-the-moment-of-the-check"])
+def test_a_state_that_is_polled_again_counts_once(store: Store, timed: bool) -> None:
+    def poll(number: int, **change: Any) -> None:
+        now = NOW + 60 * number
+        state = {"health": "Unhealthy", "reason": f"seen {number}", "time": datetime.fromtimestamp(now, UTC).isoformat()}
+        state |= change | ({} if timed else {"time": None})
+        found = of_states("gpu-17", [ComponentStates.model_validate({"component": "disk", "states": [state]})], now)
+        store.write(lambda connection: findings.enter(connection, found.findings, found.over, "gpud", now))
+
+    def told() -> list[tuple[Any, ...]]:
+        rows = store.read(lambda connection: findings.of_node(connection, "gpu-17"))
+        return [(row["at"], row["said"], row["ended"]) for row in rows]
+
+    for number in range(10):
+        poll(number)
+    assert told() == [(NOW, "seen 9", None)]
+    poll(10, health="Healthy")
+    poll(11)
+    assert told() == [(NOW + 660, "seen 11", None), (NOW, "seen 9", NOW + 600)], "it came back: that is another one"
+
+
+def test_alerts_of_one_name_are_several(store: Store) -> None:
+    """Of two GPUs of a node, for example. The end of one names when it began."""
+    for at, ended in ((NOW, None), (NOW + 60, None), (NOW + 60, NOW + 90)):
+        one = NodeFinding("gpu-17", at, "alertmanager", "DcgmXidError", ended)
+        store.write(lambda connection, one=one: findings.enter(connection, [(one, None)], [], "prometheus", NOW + 90))
+    rows = store.read(lambda connection: findings.of_node(connection, "gpu-17"))
+    assert [(row["at"], row["ended"]) for row in rows] == [(NOW + 60, NOW + 90), (NOW, None)]
