@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from diagnose.decision.clauses import Mode
-from diagnose.decision.policy import LifeSpans
+from diagnose.decision.policy import HOLD, LifeSpans
 from diagnose.errors import DiagnoseError
 
 State = Literal["proposed", "approved", "dispatched", "running", "succeeded", "failed", "expired", "rejected"]
@@ -246,13 +246,14 @@ class Admission:
     because: str = ""
 
 
-def admit(key: str, existing: Sequence[Record]) -> Admission:
+def admit(key: str, existing: Sequence[Record], kind: str) -> Admission:
     """Choose between actions that two processes decided. ``existing``: all of this attempt, read in the transaction that
-    inserts.
+    inserts. ``kind``: of the new one. Who does not want a job held has not said no to its restart.
     """
     if any(record.key == key for record in existing):
         return Admission("same", because="it was proposed before")
-    if any(record.state == "rejected" and record.decided_by != "decision" for record in existing):
+    refused = [record for record in existing if record.state == "rejected" and record.decided_by != "decision"]
+    if any(record.kind != HOLD or kind == HOLD for record in refused):
         return Admission("refuse", because="a person said no to an action for this attempt")
     begun = [record for record in existing if record.state not in UNDONE and record.state != "rejected"]
     if blocking := [record for record in begun if not (record.state == "expired" and record.fence == 0)]:

@@ -189,8 +189,19 @@ def _acted_already(case: Case) -> None:
         case.choose("acted-already", "none", "A person said no to an action for this attempt.", tell="nobody")
         case.hold("rejected", "a person said no", "start the job by hand; a new attempt gets its own decision")
         return
-    waits = [one for one in case.own if one.attempt == case.attempt and one.kind in (*RESTARTS, HOLD)]
-    case.supersedes = tuple(one.key for one in waits if one.state in ("proposed", "approved"))
+    holds = [one for one in case.own if one.attempt == case.attempt and one.kind == HOLD]
+    # Nobody took what expired untaken: nothing was done.
+    if held := [one for one in holds if one.state in _UNDER_WAY and (one.state != "expired" or one.taken)]:
+        last = max(held, key=lambda one: one.at)
+        said = f"Attempt {case.attempt} was answered by hold ({last.state}){f': {last.said}' if last.said else ''}."
+        case.settled = True
+        if case.kind in OF_THE_JOB:
+            case.note("acted-already", said)  # the advice stays
+        else:
+            case.choose("acted-already", "none", said, tell="operator")
+        case.hold("acted-already", said, "let it go, as the hold's result says; a new attempt gets its own decision")
+        return
+    case.supersedes = tuple(one.key for one in (*mine, *holds) if one.state in ("proposed", "approved"))
 
 
 def _burst(case: Case) -> None:

@@ -89,6 +89,8 @@ class PastAction(_Value):
     owner: str | None = None
     """project and owner, by the scheduler's word"""
     subject: str | None = None
+    said: str | None = None
+    """what its executor said of a hold, with the command that lets the job go"""
 
 
 @dataclass(frozen=True, slots=True)

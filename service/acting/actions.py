@@ -254,7 +254,7 @@ class Actions:
         action_key = life.unused(decision.key, existing)
         withdrawn = [key for key in decision.supersedes if key in existing and key != action_key]
         if decision.acts:
-            admission = life.admit(action_key, list(existing.values()))
+            admission = life.admit(action_key, list(existing.values()), decision.order)
             if admission.verdict in ("same", "refuse"):
                 return changed
             withdrawn = list(dict.fromkeys([*withdrawn, *admission.withdraw]))

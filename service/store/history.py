@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, Connection, bindparam, select, true
+from sqlalchemy import BindParameter, Connection, bindparam, case, select, true
 
 from diagnose.decision.ending import OF_SLURM, ending_of_slurm
 from diagnose.decision.history import Checkpoint, Cluster, Failure, History, Isolation, PastAction, PastAttempt
 from diagnose.decision.lost import Lost
+from diagnose.decision.policy import HOLD
 from diagnose.report import Report
 from diagnose.study.runs import Run, State
 from service.projects import DEFAULT, parted
@@ -20,6 +21,7 @@ from service.store.diagnoses import unpacked
 from service.store.training import checkpoints
 
 _ATTEMPTS, _FAILURES, _ACTIONS, _CHECKPOINTS = 50, 2000, 2000, 1000
+_SAID = 500
 _BACK_S = 31 * 86400.0
 """the policy looks back at most 30 days"""
 
@@ -268,7 +270,8 @@ def _actions(connection: Connection, since: float, some: Sequence[int] | None = 
     x = t.actions.c
     rows = connection.execute(
         select(x.id, t.jobs.c.name, t.attempts.c.number, x.key, x.kind, x.state, x.created, x.changed, x.nodes, x.reason,
-               x.incident, x.restart_from, x.skip_batches, x.fence, x.owner, x.subject, x.decided_by)
+               x.incident, x.restart_from, x.skip_batches, x.fence, x.owner, x.subject, x.decided_by,
+               case((x.kind == HOLD, x.result)).label("said"))
         .outerjoin(t.attempts, t.attempts.c.id == x.attempt_id)  # an action that is only about a node has no job
         .outerjoin(t.jobs, t.jobs.c.id == t.attempts.c.job_id)
         .where(x.created > since, true() if some is None else x.id.in_(some))
@@ -292,6 +295,7 @@ def _actions(connection: Connection, since: float, some: Sequence[int] | None = 
             taken=row.fence > 0,
             owner=row.owner,
             subject=row.subject,
+            said=((row.said or {}).get("said") or "")[:_SAID] or None,
         )
         for row in reversed(rows.all())
     }

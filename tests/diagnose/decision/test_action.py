@@ -169,8 +169,13 @@ def test_a_clock_that_is_set_back_does_not_hold_a_lease_for_long() -> None:
     ],
 )
 def test_two_deciders(existing: list[Record], verdict: str, withdraw: tuple[str, ...]) -> None:
-    found = admit("a", existing)
+    found = admit("a", existing, "restart")
     assert (found.verdict, found.withdraw) == (verdict, withdraw)
+
+
+def test_who_says_no_to_a_hold_has_not_said_no_to_a_restart() -> None:
+    existing = [record(key="b", kind="hold", state="rejected", decided_by="ann")]
+    assert [admit("a", existing, kind).verdict for kind in ("restart", "hold")] == ["insert", "refuse"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +215,7 @@ class Life(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(["restart", "retry_later", "isolate_and_restart"]), mode=st.sampled_from(["auto", "approve"]))
     def decide(self, kind: str, mode: Any) -> None:
         key = key_of("job", 1, "g", kind, [])
-        found = admit(key, list(self.store.values()))
+        found = admit(key, list(self.store.values()), kind)
         if found.verdict in ("insert", "replace"):
             for other in found.withdraw:
                 self.store[other] = life.withdraw(self.store[other], "another decision", self.now, SPANS)

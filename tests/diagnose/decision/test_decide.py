@@ -1256,6 +1256,30 @@ def test_a_hold_that_the_diagnosis_no_longer_calls_for_is_withdrawn(tmp_path: Pa
     assert (decision.hold, decision.supersedes) == (False, ("job-1-hold",))
 
 
+@pytest.mark.parametrize(
+    ("state", "more", "kind"),
+    [
+        ("succeeded", {"said": "held Job ml/llama; to let it go: kubectl x"}, "none"),
+        ("running", {}, "none"),
+        ("expired", {"taken": True}, "none"),
+        ("expired", {}, "restart"),
+        ("rejected", {}, "restart"),
+    ],
+    ids=["held", "under-way", "perhaps-held", "nobody-took-it", "a-person-said-no"],
+)
+def test_what_is_held_is_not_restarted_and_how_it_is_let_go_is_told(
+    tmp_path: Path, state: str, more: dict[str, Any], kind: str
+) -> None:
+    history = replace(OF_KUBERNETES, actions=(done("hold", 1, state=state, **more),))
+    decision = decide(report("cuda_error", advised="restart"), history, cluster(), policy(tmp_path, HOLDS), NOW)
+    assert (decision.action.kind, decision.acts) == (kind, kind != "none"), decision
+    assert more.get("said", "") in decision.action.why
+    if kind == "none":
+        assert (decision.decided_by, decision.tell) == ("acted-already", "operator")
+        again = decide(report("key_error"), history, cluster(), policy(tmp_path, HOLDS), NOW)
+        assert (again.action.kind, again.hold, again.tell) == ("fix_code", False, "owner"), "the advice stays"
+
+
 # --- tested before it starts again ---------------------------------------------------------------------------------------------
 
 TEST_FIRST = "actions: {nccl_timeout: {check_nodes: true}, ecc_error: {check_nodes: true}, import_error: {check_nodes: true}}\n"

@@ -188,6 +188,12 @@ def test_a_hopeless_job_is_held_where_the_policy_says_so_and_the_advice_stays(st
     failed(desk, lsn=2, made=of_the_code())
     desk.decide()
     assert [(one["kind"], one["state"]) for one in desk.rows()] == [("hold", "succeeded")], "once for each attempt"
+    desk.clock.now += 60
+    failed(desk, lsn=3)
+    desk.decide()
+    found = store.read(lambda connection: stored.decision_of(connection, opened.attempt_id))
+    assert found is not None
+    assert (found["action"]["kind"], found["action"]["why"]) == ("none", "Attempt 1 was answered by hold (succeeded): held.")
 
 
 def test_what_became_of_the_job_stands_with_the_action(desk: Desk) -> None:
