@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diagnose.decision.history import KERNEL_WATCH, NodeFinding
 from service.acting.findings import Found, When, add, over, seconds
+from service.acting.nodecheck import Counted
 from service.errors import TooLarge
 
 HEALTH_CHECK = "health-check"
@@ -99,7 +100,7 @@ class HealthResult(BaseModel):
     """How a site's own check of a node ended."""
 
     model_config = ConfigDict(extra="forbid")
-    status: Annotated[int, Field(strict=True, ge=0, le=255, description="Its exit status: 0 is well")]
+    status: Counted[Annotated[int, Field(ge=0, le=255, description="Its exit status: 0 is well")]]
     since: When
     said: str | None = Field(default=None, max_length=10_000, description="Its last line")
 

@@ -182,7 +182,7 @@ async def kernel(
     node: Annotated[str, Path(max_length=200, pattern=NODE)],
     service: Here,
     who: Teller,
-    body: Annotated[bytes, Body(media_type="text/plain", max_length=MOST_BYTES, examples=[_KERNEL_LINE])],
+    body: Annotated[bytes, Body(media_type="text/plain", min_length=1, max_length=MOST_BYTES, examples=[_KERNEL_LINE])],
 ) -> dict[str, Any]:
     """Lines of the kernel as `journalctl --dmesg -o short-iso` or `dmesg --time-format iso` print them, up to 2,000.
 

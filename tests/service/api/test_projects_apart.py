@@ -173,6 +173,7 @@ def test_nothing_can_be_done_to_what_is_of_another_project(two: Two) -> None:
         (f"/v1/actions/{theirs['action']}/result", {"executor": "r", "fence": 1, "succeeded": True}),
         ("/v1/jobs/bees~run7/corrections", {"category": "infrastructure", "reason": "ecc_error"}),
         (f"/v1/nodes/{theirs['node']}/isolate", {"why": "it is broken"}),
+        (f"/v1/nodes/{theirs['node']}/reboot", {"why": "it hangs"}),
     ):
         assert who.post(path, json=body).status_code in (403, 404), path
     assert who.patch(f"/v1/failures/{theirs['group']}", json={"note": "it is known"}).status_code == 404
@@ -222,7 +223,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "end": {"exit_code": 1}, "reject": {"why": "x"}, "claim": {"executor": "r"}, "resume": {"executor": "r"},
     "start": {"executor": "r", "fence": 1}, "renew": {"executor": "r", "fence": 1},
     "result": {"executor": "r", "fence": 1, "succeeded": True}, "isolate": {"why": "it is broken"},
-    "release": {"why": "mended"}, "corrections": {"category": "infrastructure", "reason": "ecc_error"},
+    "release": {"why": "mended"}, "reboot": {"why": "it hangs"},
+    "corrections": {"category": "infrastructure", "reason": "ecc_error"},
     "{group}": {"note": "known"}, "comments": {"text": "known"},
     "checkpoints": {"path": "/ckpt/1", "step": 1}, "progress": {"step": 1},
     "scores": {"step": 1, "data_set": "d", "score": 0.5},
