@@ -113,8 +113,8 @@ def test_a_line_that_no_rule_knows_is_named_by_its_words_and_no_node_is_isolated
         ('ERROR: LoadError: SystemError: opening file "/opt/depot/x.ji": Permission denied', "permission_error"),
         ('ERROR: LoadError: SystemError: opening file "/opt/depot/x.jl": No such file or directory', "file_not_found_error"),
         ("ERROR: LoadError: This line of code cannot be reached", "runtime_error"),
-        ('Exception in thread "main" java.io.IOException: No space left on device', "os_error"),
-        ("thread 'main' panicked at src/storage.rs:131:87:\nno space left on device (os error 28)", "os_error"),
+        ('Exception in thread "main" java.io.IOException: No space left on device', "storage_error"),
+        ("thread 'main' panicked at src/storage.rs:131:87:\nno space left on device (os error 28)", "storage_error"),
         (
             "terminate called after throwing an instance of 'Zorch'\n  what():  insufficient device memory\nAborted",
             "out_of_memory",

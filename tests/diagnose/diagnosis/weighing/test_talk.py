@@ -45,7 +45,7 @@ def test_a_message_under_its_announcement_is_not_overcome_by_lines_of_informatio
         f"[2026-01-02 03:04:0{n}] {{x.py:3}} INFO - tidied the {what}\n" for n, what in enumerate(("room", "desk", "bed"))
     )
     log = "starting zorch\nERROR:zorch:save failed\nOSError: [Errno 28] No space left on device\n" + calm
-    assert said(log) == ("os_error", 3)
+    assert said(log) == ("storage_error", 3)
 
 
 def test_a_failure_of_another_kind_after_it_leaves_a_caught_exception_a_suspect() -> None:
